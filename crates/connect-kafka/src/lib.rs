@@ -1,0 +1,1 @@
+//! Kafka sink and the checkpoint kept in a compacted topic, over librdkafka.

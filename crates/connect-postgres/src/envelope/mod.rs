@@ -1,0 +1,1 @@
+//! From typed changes to bytes: `debezium` and `flat`.

@@ -1,0 +1,14 @@
+//! The PostgreSQL change source: `impl Source` over logical replication with pgoutput.
+
+pub mod envelope;
+mod event;
+mod relation;
+mod row;
+pub mod types;
+
+pub use event::{
+    Body, ChangeEvent, ChangeKey, ChangePart, LogicalMessage, OldRow, Operation, Origin, SourceInfo,
+    Transaction,
+};
+pub use relation::{Column, Relation, ReplicaIdentity};
+pub use row::Row;

@@ -1,0 +1,210 @@
+//! Errors that say who must act.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+type Source = Box<dyn StdError + Send + Sync + 'static>;
+
+/// Who must act on an error, and so what the runtime does with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorClass {
+    /// Nobody: the same attempt may succeed later. Retried with back-off, the position kept.
+    Transient,
+    /// The operator: a setting, a grant, an option. Stops at once.
+    Configuration,
+    /// The owner of the data: a value or record that cannot be delivered. Stops or dead-letters, by policy.
+    Data,
+    /// The operator decides: the stored position cannot be honoured. Stops; nothing is skipped or re-created.
+    LostPosition,
+    /// Nobody: another instance took over. Stops.
+    Fenced,
+    /// Us: an invariant broke. Stops.
+    Bug,
+}
+
+impl ErrorClass {
+    /// The name used in logs, metrics and `--json` output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Configuration => "configuration",
+            Self::Data => "data",
+            Self::LostPosition => "lost_position",
+            Self::Fenced => "fenced",
+            Self::Bug => "bug",
+        }
+    }
+}
+
+impl fmt::Display for ErrorClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What happened, and what fixes it.
+#[derive(Debug)]
+pub struct ErrorDetail {
+    message: String,
+    fix: Option<String>,
+    sqlstate: Option<String>,
+    source: Option<Source>,
+}
+
+/// The one error type of the SPI: each variant is a different act for the user.
+///
+/// Messages carry names, counts and positions, never row values or secrets.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// See [`ErrorClass::Transient`].
+    Transient(Box<ErrorDetail>),
+    /// See [`ErrorClass::Configuration`].
+    Configuration(Box<ErrorDetail>),
+    /// See [`ErrorClass::Data`].
+    Data(Box<ErrorDetail>),
+    /// The offset does not name a position the source can resume from; see [`ErrorClass::LostPosition`].
+    Offset(Box<ErrorDetail>),
+    /// See [`ErrorClass::Fenced`].
+    Fenced(Box<ErrorDetail>),
+    /// See [`ErrorClass::Bug`].
+    Bug(Box<ErrorDetail>),
+}
+
+fn detail(message: impl Into<String>) -> Box<ErrorDetail> {
+    Box::new(ErrorDetail { message: message.into(), fix: None, sqlstate: None, source: None })
+}
+
+impl ConnectError {
+    /// An error that may go away by itself.
+    pub fn transient(message: impl Into<String>) -> Self {
+        Self::Transient(detail(message))
+    }
+
+    /// An error that the operator must fix.
+    pub fn configuration(message: impl Into<String>) -> Self {
+        Self::Configuration(detail(message))
+    }
+
+    /// A value or record that cannot be delivered.
+    pub fn data(message: impl Into<String>) -> Self {
+        Self::Data(detail(message))
+    }
+
+    /// A position that cannot be honoured.
+    pub fn offset(message: impl Into<String>) -> Self {
+        Self::Offset(detail(message))
+    }
+
+    /// Another instance took over.
+    pub fn fenced(message: impl Into<String>) -> Self {
+        Self::Fenced(detail(message))
+    }
+
+    /// A broken invariant.
+    pub fn bug(message: impl Into<String>) -> Self {
+        Self::Bug(detail(message))
+    }
+
+    /// Adds the SQL, setting or command that fixes it; printed after the message.
+    #[must_use]
+    pub fn with_fix(mut self, fix: impl Into<String>) -> Self {
+        self.detail_mut().fix = Some(fix.into());
+        self
+    }
+
+    /// Adds the SQLSTATE that PostgreSQL reported.
+    #[must_use]
+    pub fn with_sqlstate(mut self, sqlstate: impl Into<String>) -> Self {
+        self.detail_mut().sqlstate = Some(sqlstate.into());
+        self
+    }
+
+    /// Adds the error that caused this one.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
+        self.detail_mut().source = Some(source.into());
+        self
+    }
+
+    /// Puts `context` and a colon before the message.
+    #[must_use]
+    pub fn context(mut self, context: impl fmt::Display) -> Self {
+        let detail = self.detail_mut();
+        detail.message = format!("{context}: {}", detail.message);
+        self
+    }
+
+    /// Who must act.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Transient(_) => ErrorClass::Transient,
+            Self::Configuration(_) => ErrorClass::Configuration,
+            Self::Data(_) => ErrorClass::Data,
+            Self::Offset(_) => ErrorClass::LostPosition,
+            Self::Fenced(_) => ErrorClass::Fenced,
+            Self::Bug(_) => ErrorClass::Bug,
+        }
+    }
+
+    /// Whether a later attempt may succeed without anybody acting.
+    pub fn is_transient(&self) -> bool {
+        self.class() == ErrorClass::Transient
+    }
+
+    /// What happened, without cause and fix.
+    pub fn message(&self) -> &str {
+        &self.detail().message
+    }
+
+    /// The SQL, setting or command that fixes it, if there is one.
+    pub fn fix(&self) -> Option<&str> {
+        self.detail().fix.as_deref()
+    }
+
+    /// The SQLSTATE that PostgreSQL reported, if it came from there.
+    pub fn sqlstate(&self) -> Option<&str> {
+        self.detail().sqlstate.as_deref()
+    }
+
+    fn detail(&self) -> &ErrorDetail {
+        match self {
+            Self::Transient(detail)
+            | Self::Configuration(detail)
+            | Self::Data(detail)
+            | Self::Offset(detail)
+            | Self::Fenced(detail)
+            | Self::Bug(detail) => detail,
+        }
+    }
+
+    fn detail_mut(&mut self) -> &mut ErrorDetail {
+        match self {
+            Self::Transient(detail)
+            | Self::Configuration(detail)
+            | Self::Data(detail)
+            | Self::Offset(detail)
+            | Self::Fenced(detail)
+            | Self::Bug(detail) => detail,
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let detail = self.detail();
+        f.write_str(&detail.message)?;
+        if let Some(sqlstate) = &detail.sqlstate {
+            write!(f, " (SQLSTATE {sqlstate})")?;
+        }
+        if let Some(fix) = &detail.fix {
+            write!(f, "; to fix: {fix}")?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for ConnectError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.detail().source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,3 @@
+//! The crabka command.
+
+fn main() {}
