@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::SourceOffset;
+
 /// A record with a typed key and value.
 ///
 /// `key: None` is a record without a key; `value: None` is a tombstone.
@@ -19,12 +21,15 @@ pub struct ConnectRecord<K, V> {
     pub timestamp_ms: Option<i64>,
     /// Headers in order; names may repeat.
     pub headers: Headers,
+    /// The source's position behind this record. Sources and converters leave it `None`; the runtime fills it in
+    /// for a sink that [wants it](crate::Sink::wants_record_offsets).
+    pub offset: Option<Arc<SourceOffset>>,
 }
 
 impl<K, V> ConnectRecord<K, V> {
-    /// A record with neither topic, timestamp nor headers.
+    /// A record with neither topic, timestamp, headers nor offset.
     pub fn new(key: Option<K>, value: Option<V>) -> Self {
-        Self { topic: None, key, value, timestamp_ms: None, headers: Headers::new() }
+        Self { topic: None, key, value, timestamp_ms: None, headers: Headers::new(), offset: None }
     }
 
     /// The same record with a topic.
@@ -32,6 +37,12 @@ impl<K, V> ConnectRecord<K, V> {
     pub fn with_topic(mut self, topic: impl Into<Arc<str>>) -> Self {
         self.topic = Some(topic.into());
         self
+    }
+
+    /// The same record with another key and value: topic, timestamp, headers and offset are kept.
+    pub fn with_key_value<K2, V2>(self, key: Option<K2>, value: Option<V2>) -> ConnectRecord<K2, V2> {
+        let Self { topic, timestamp_ms, headers, offset, .. } = self;
+        ConnectRecord { topic, key, value, timestamp_ms, headers, offset }
     }
 }
 

@@ -68,6 +68,13 @@ pub trait Sink<K, V>: Send + 'static {
         Ok(())
     }
 
+    /// Whether each record must carry the source's position behind it in
+    /// [`ConnectRecord::offset`]. Costs one [`checkpoint`](crate::Source::checkpoint) per record, and records
+    /// are then polled one at a time; the default is no.
+    fn wants_record_offsets(&self) -> bool {
+        false
+    }
+
     /// Whether [`commit`](Sink::commit) stores the offset itself, so that no checkpoint store is needed.
     fn stores_offset(&self) -> bool {
         false
