@@ -1,0 +1,10 @@
+//! Throw-away PostgreSQL clusters.
+
+mod builder;
+mod install;
+mod server;
+mod template;
+
+pub use builder::PgServerBuilder;
+pub use install::{DEFAULT_MAJOR, PgInstall, SUPPORTED_MAJORS, pg_available_majors};
+pub use server::{PgServer, StopMode, Stopped};

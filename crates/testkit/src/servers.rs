@@ -1,0 +1,178 @@
+//! The one place that decides whether a test that needs a server runs, is left out, or fails.
+//!
+//! | environment | a server that is there | a server that is missing |
+//! |---|---|---|
+//! | nothing set | the test runs | left out, with a line on standard error |
+//! | `CI=true` | the test runs | the test fails |
+//! | `CRABKA_TEST_SERVERS=all` (set by `cargo xtask test`) | the test runs | the test fails |
+//! | `CRABKA_TEST_SERVERS=none` (set by `cargo xtask test --quick`) | left out | left out |
+//!
+//! Each test that is left out adds a line to the file named by `CRABKA_TEST_LEFT_OUT`, when that is set: that is how
+//! `cargo xtask test --quick` counts them.
+
+use std::io::Write;
+
+use crate::error::Error;
+use crate::postgres::PgInstall;
+
+/// A server that a test needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Need {
+    /// A PostgreSQL of any supported major version.
+    Postgres,
+    /// A PostgreSQL of this major version.
+    PostgresMajor(u32),
+    /// Apache Kafka.
+    Kafka,
+}
+
+/// Returns from the surrounding test when the servers it needs are left out of this run; panics where a missing
+/// server is a failure. The first line of every test that starts a server, in a function returning `()`:
+///
+/// ```
+/// # fn body() {
+/// crabka_testkit::needs!(postgres);
+/// crabka_testkit::needs!(postgres(17), kafka);
+/// # }
+/// ```
+#[macro_export]
+macro_rules! needs {
+    ($($server:ident $(($major:expr))?),+ $(,)?) => {
+        $(if !$crate::may_run(module_path!(), $crate::needs!(@ $server $(($major))?)) {
+            return;
+        })+
+    };
+    (@ postgres) => { $crate::Need::Postgres };
+    (@ postgres($major:expr)) => { $crate::Need::PostgresMajor($major) };
+    (@ kafka) => { $crate::Need::Kafka };
+}
+
+/// What [`needs!`](crate::needs) asks: `true` when the test runs, `false` when it is left out.
+///
+/// # Panics
+///
+/// When the server is missing and this run must not leave anything out; the test fails with the reason.
+#[must_use]
+pub fn may_run(module: &str, need: Need) -> bool {
+    let missing = find(need).err();
+    match decide(&Run::from_env(), missing.as_ref()) {
+        Decision::Run => true,
+        Decision::LeaveOut(reason) => {
+            leave_out(module, &reason);
+            false
+        }
+        Decision::Fail(reason) => panic!("{reason}"),
+    }
+}
+
+/// For the servers themselves: a test that forgot `needs!` must not quietly start one in a quick run.
+pub(crate) fn check_allowed(what: &'static str) -> Result<(), Error> {
+    if Run::from_env().servers == Servers::None { Err(Error::LeftOut { what }) } else { Ok(()) }
+}
+
+fn find(need: Need) -> Result<(), Error> {
+    match need {
+        Need::Postgres => PgInstall::find(None).map(drop),
+        Need::PostgresMajor(major) => PgInstall::find(Some(major)).map(drop),
+        Need::Kafka => Ok(()),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Servers {
+    /// Use what is there.
+    Unsaid,
+    /// Every server must be there.
+    All,
+    /// Leave the tests that need one out.
+    None,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    servers: Servers,
+    ci: bool,
+}
+
+impl Run {
+    fn from_env() -> Self {
+        let servers = match std::env::var("CRABKA_TEST_SERVERS").as_deref() {
+            Ok("none") => Servers::None,
+            Ok("all") => Servers::All,
+            _ => Servers::Unsaid,
+        };
+        Self { servers, ci: std::env::var("CI").is_ok_and(|value| value == "true" || value == "1") }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    Run,
+    LeaveOut(String),
+    Fail(String),
+}
+
+fn decide(run: &Run, missing: Option<&Error>) -> Decision {
+    match (run.servers, missing) {
+        (Servers::None, _) => Decision::LeaveOut("servers are left out of this run".into()),
+        (_, None) => Decision::Run,
+        (Servers::All, Some(error)) => Decision::Fail(error.to_string()),
+        (Servers::Unsaid, Some(error)) if run.ci => Decision::Fail(error.to_string()),
+        (Servers::Unsaid, Some(error)) => Decision::LeaveOut(error.to_string()),
+    }
+}
+
+fn leave_out(module: &str, reason: &str) {
+    let thread = std::thread::current();
+    let test = format!("{module}::{}", thread.name().unwrap_or("test"));
+    eprintln!("left out: {test}: {reason}");
+    if let Some(path) = std::env::var_os("CRABKA_TEST_LEFT_OUT") {
+        // One short write in append mode: lines of test processes that run at once do not mix.
+        let line = format!("{test}\t{reason}\n");
+        let written = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .and_then(|mut file| file.write_all(line.as_bytes()));
+        if let Err(error) = written {
+            panic!("a test is left out, and the list of them cannot be written: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing() -> Error {
+        Error::Missing { what: "PostgreSQL".into(), help: "install it".into() }
+    }
+
+    fn run(servers: Servers, ci: bool) -> Run {
+        Run { servers, ci }
+    }
+
+    #[test]
+    fn a_missing_server_fails_in_ci_and_where_all_are_asked_for() {
+        let fails = |run| matches!(decide(&run, Some(&missing())), Decision::Fail(_));
+        assert!(fails(run(Servers::Unsaid, true)));
+        assert!(fails(run(Servers::All, false)));
+        assert!(fails(run(Servers::All, true)));
+        assert!(!fails(run(Servers::Unsaid, false)));
+    }
+
+    #[test]
+    fn a_quick_run_leaves_tests_out_even_where_the_server_is_there() {
+        assert!(matches!(decide(&run(Servers::None, false), None), Decision::LeaveOut(_)));
+        assert!(matches!(decide(&run(Servers::None, true), Some(&missing())), Decision::LeaveOut(_)));
+    }
+
+    #[test]
+    fn a_server_that_is_there_is_used() {
+        for servers in [Servers::Unsaid, Servers::All] {
+            assert_eq!(decide(&run(servers, false), None), Decision::Run);
+            assert_eq!(decide(&run(servers, true), None), Decision::Run);
+        }
+    }
+}
