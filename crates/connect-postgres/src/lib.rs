@@ -1,9 +1,12 @@
 //! The PostgreSQL change source: `impl Source` over logical replication with pgoutput.
 
+pub mod catalog;
+pub mod classify;
 pub mod envelope;
 mod event;
 mod relation;
 mod row;
+mod sql;
 pub mod types;
 
 pub use event::{
@@ -12,3 +15,4 @@ pub use event::{
 };
 pub use relation::{Column, Relation, ReplicaIdentity};
 pub use row::Row;
+pub use sql::{Parameter, SqlConnection};

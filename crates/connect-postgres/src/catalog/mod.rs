@@ -1,0 +1,23 @@
+//! What the catalogue says *now*: server, slots, publications, keys, types.
+//!
+//! Queries differ by server version where the catalogue does; none names a column that a supported server (14 to
+//! 18) lacks. What the stream says of a table at one of its points may be older than anything read here: for
+//! decoding, all of this is a hint.
+//!
+//! <https://www.postgresql.org/docs/18/catalogs.html>, <https://www.postgresql.org/docs/18/views.html>.
+
+mod name;
+mod publication;
+mod relation;
+mod server;
+mod slot;
+mod transactions;
+mod types;
+
+pub use name::{TableName, TablePattern, quote_identifier, quote_literal};
+pub use publication::{PublicationRow, PublicationTable, PublishedTable, publication, published_tables};
+pub use relation::{ColumnHint, RelationHints, relation_hints, relations};
+pub use server::{ServerInfo, server_info, wal_position};
+pub use slot::{PLUGIN, SlotFault, SlotHolder, SlotRow, slot, slot_holder};
+pub use transactions::{Blocker, transactions_with_xid};
+pub use types::types;

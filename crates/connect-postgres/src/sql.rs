@@ -1,0 +1,199 @@
+//! An ordinary SQL connection beside the replication connection: catalogue look-ups, checks, set-up.
+//!
+//! Every setting that a look-up depends on is set on the session itself, so that what `ALTER ROLE` or
+//! `ALTER DATABASE` says for applications cannot cut it short or change its result.
+
+use std::time::Duration;
+
+use crabka_connect::ConnectError;
+use tokio::task::JoinHandle;
+use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage};
+
+use crate::classify::postgres_error;
+
+/// How long one statement may run on the server, unless [`SqlConnection::set_statement_limit`] says otherwise.
+pub const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long a statement waits for a lock before it gives up.
+pub const LOCK_LIMIT: Duration = Duration::from_secs(5);
+
+/// What is added to the server's own limit before the answer is no longer waited for: a server that is alive has
+/// cancelled the statement by then.
+const ANSWER_GRACE: Duration = Duration::from_secs(3);
+
+/// `transaction_timeout` exists from 17 on; a setting that the server does not have is left alone.
+const PIN_SETTINGS: &str = "SET search_path = pg_catalog; SET client_encoding = 'UTF8'; SET datestyle = 'ISO'; \
+    SET intervalstyle = 'postgres'; SET timezone = 'UTC'; SET bytea_output = 'hex'; SET extra_float_digits = 3; \
+    SET quote_all_identifiers = off; SET default_transaction_read_only = off; \
+    SET default_transaction_isolation = 'read committed'; SET idle_in_transaction_session_timeout = 0; \
+    SELECT set_config(name, '0', false) FROM pg_settings \
+    WHERE name IN ('transaction_timeout', 'idle_session_timeout'); \
+    SELECT current_setting('server_version_num')";
+
+/// A parameter of a statement with its type.
+pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Ends the task that drives a connection together with the connection's owner.
+#[derive(Debug)]
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// An SQL connection. The task that drives it ends with it.
+#[derive(Debug)]
+pub struct SqlConnection {
+    client: Client,
+    task: AbortOnDrop,
+    version_num: u32,
+    statement_limit: Duration,
+}
+
+impl SqlConnection {
+    /// Connects with a libpq URL, without TLS, and pins the session's settings.
+    ///
+    /// # Errors
+    ///
+    /// Transient when the server cannot be reached or is starting; configuration when it refuses the credentials.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
+        let doing = "connecting to PostgreSQL";
+        let (client, connection) =
+            tokio_postgres::connect(url, NoTls).await.map_err(|error| postgres_error(doing, error))?;
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "sql connection ended");
+            }
+        });
+        Self::prepare(client, task).await
+    }
+
+    async fn prepare(client: Client, task: JoinHandle<()>) -> Result<Self, ConnectError> {
+        let mut connection =
+            Self { client, task: AbortOnDrop(task), version_num: 0, statement_limit: STATEMENT_LIMIT };
+        let limits = format!(
+            "SET statement_timeout = {}; SET lock_timeout = {}; {PIN_SETTINGS}",
+            STATEMENT_LIMIT.as_millis(),
+            LOCK_LIMIT.as_millis()
+        );
+        let answer = connection.simple("setting up the SQL session", &limits).await?;
+        let version = answer.iter().rev().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        connection.version_num = version
+            .and_then(|version| version.parse().ok())
+            .ok_or_else(|| ConnectError::bug("the server did not tell its version number"))?;
+        Ok(connection)
+    }
+
+    /// `server_version_num`: 150018 is 15.18.
+    pub fn version_num(&self) -> u32 {
+        self.version_num
+    }
+
+    /// Whether the server is of this major version or a later one.
+    pub fn is_at_least(&self, major: u32) -> bool {
+        self.version_num >= major * 10_000
+    }
+
+    /// The client below, for statements that need more than [`query`](Self::query): transactions, cursors, COPY.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Sets how long one statement may run on the server, and so how long its answer is waited for.
+    ///
+    /// # Errors
+    ///
+    /// As [`query`](Self::query).
+    pub async fn set_statement_limit(&mut self, limit: Duration) -> Result<(), ConnectError> {
+        let sql = format!("SET statement_timeout = {}", limit.as_millis().max(1));
+        self.simple("setting statement_timeout", &sql).await?;
+        self.statement_limit = limit;
+        Ok(())
+    }
+
+    /// Runs one statement with parameters. `doing` begins the message of an error.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::classify::postgres_error`] classifies them; transient when no answer came in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the answer; the server finishes the statement.
+    pub async fn query(
+        &self,
+        doing: &str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, ConnectError> {
+        self.in_time(doing, self.client.query_typed(sql, parameters)).await
+    }
+
+    /// Runs one statement that gives exactly one row.
+    ///
+    /// # Errors
+    ///
+    /// As [`query`](Self::query); a bug when there is none.
+    pub async fn query_one(
+        &self,
+        doing: &str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Row, ConnectError> {
+        let rows = self.query(doing, sql, parameters).await?;
+        rows.into_iter().next().ok_or_else(|| ConnectError::bug(format!("{doing}: no row in the answer")))
+    }
+
+    /// Runs one or more statements without parameters.
+    ///
+    /// # Errors
+    ///
+    /// As [`query`](Self::query).
+    pub async fn simple(&self, doing: &str, sql: &str) -> Result<Vec<SimpleQueryMessage>, ConnectError> {
+        self.in_time(doing, self.client.simple_query(sql)).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        doing: &str,
+        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, ConnectError> {
+        let limit = self.statement_limit + ANSWER_GRACE;
+        match tokio::time::timeout(limit, answer).await {
+            Ok(answer) => answer.map_err(|error| postgres_error(doing, error)),
+            Err(_) => {
+                Err(ConnectError::transient(format!("{doing}: no answer within {} s", limit.as_secs_f32())))
+            }
+        }
+    }
+
+    /// Ends the session in order: the server is told before the socket closes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the socket.
+    pub async fn close(self) {
+        let Self { client, mut task, .. } = self;
+        drop(client);
+        if tokio::time::timeout(ANSWER_GRACE, &mut task.0).await.is_err() {
+            tracing::debug!("sql connection did not end in time");
+        }
+    }
+}
+
+/// A column of a row, or a bug that names it.
+pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> Result<T, ConnectError> {
+    row.try_get(name).map_err(|error| {
+        ConnectError::bug(format!("catalogue column {name} has an unexpected form")).with_source(error)
+    })
+}
