@@ -6,7 +6,7 @@ pub mod envelope;
 mod event;
 mod relation;
 mod row;
-mod sql;
+pub mod sql;
 pub mod types;
 
 pub use event::{

@@ -67,15 +67,14 @@ impl RelationHints {
     /// The columns whose old values the server logs for an update of them and for a delete, or `None` when there
     /// are none: it then rejects both in a publication that publishes them. Under FULL: all columns.
     pub fn identity(&self) -> Option<Vec<&str>> {
-        let some = |columns: &'_ [String]| columns.iter().map(String::as_str).collect::<Vec<_>>();
-        let columns = match self.replica_identity {
+        let columns: &[String] = match self.replica_identity {
             ReplicaIdentity::Full => return Some(self.columns.keys().map(String::as_str).collect()),
-            ReplicaIdentity::Nothing => Vec::new(),
-            ReplicaIdentity::Default if self.primary_key_deferrable => Vec::new(),
-            ReplicaIdentity::Default => some(&self.primary_key),
-            ReplicaIdentity::Index => some(&self.identity_index),
+            ReplicaIdentity::Nothing => &[],
+            ReplicaIdentity::Default if self.primary_key_deferrable => &[],
+            ReplicaIdentity::Default => &self.primary_key,
+            ReplicaIdentity::Index => &self.identity_index,
         };
-        (!columns.is_empty()).then_some(columns)
+        (!columns.is_empty()).then(|| columns.iter().map(String::as_str).collect())
     }
 }
 
