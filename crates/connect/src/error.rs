@@ -166,6 +166,31 @@ impl ConnectError {
         self.detail().sqlstate.as_deref()
     }
 
+    /// The error, its causes and what fixes it, in one line for logs.
+    pub fn chain(&self) -> String {
+        let mut text = self.with_causes();
+        if let Some(fix) = self.fix() {
+            text.push_str("; to fix: ");
+            text.push_str(fix);
+        }
+        text
+    }
+
+    /// The error and its causes in one line, without the fix.
+    pub fn with_causes(&self) -> String {
+        let mut text = self.message().to_owned();
+        if let Some(sqlstate) = self.sqlstate() {
+            text.push_str(&format!(" (SQLSTATE {sqlstate})"));
+        }
+        let mut cause = StdError::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+
     fn detail(&self) -> &ErrorDetail {
         match self {
             Self::Transient(detail)

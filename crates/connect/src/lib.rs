@@ -3,7 +3,8 @@
 //! This crate knows no database and no broker. A connector implements [`Source`]; a destination implements
 //! [`Sink`]; a [`CheckpointStore`] keeps the [`SourceOffset`] between runs; a [`Converter`] turns typed
 //! records into bytes. The order that makes delivery safe is always the same: *durable in the sink, then
-//! checkpoint saved, then acknowledged to the source*.
+//! checkpoint saved, then acknowledged to the source*. [`ConnectorRuntime`] keeps that order; a host with a loop
+//! of its own keeps it itself, as [`Source`] describes.
 
 mod checkpoint;
 mod clock;
@@ -11,14 +12,19 @@ mod converter;
 mod error;
 mod offset;
 mod record;
+pub mod runtime;
 mod sink;
 mod source;
 
-pub use checkpoint::CheckpointStore;
+pub use checkpoint::{CheckpointStore, MemoryCheckpointStore};
 pub use clock::{Clock, SystemClock};
-pub use converter::{BytesConverter, Converter};
+pub use converter::{BytesConverter, Converter, JsonConverter};
 pub use error::{ConnectError, ErrorClass, ErrorDetail};
 pub use offset::{Scalar, SourceOffset};
 pub use record::{ConnectRecord, Header, Headers};
-pub use sink::Sink;
+pub use runtime::{
+    ConnectorRuntime, ConnectorRuntimeBuilder, LastError, Limits, Observer, Phase, Point, RetryPolicy,
+    RuntimeHandle, Status,
+};
+pub use sink::{NullCounts, NullSink, Sink};
 pub use source::Source;

@@ -76,6 +76,18 @@ pub struct SourceOffset {
 }
 
 impl SourceOffset {
+    /// An offset from its members.
+    pub fn new<'a>(
+        partition: impl IntoIterator<Item = (&'a str, Scalar)>,
+        position: impl IntoIterator<Item = (&'a str, Scalar)>,
+    ) -> Self {
+        let map = |(name, scalar): (&str, Scalar)| (name.to_owned(), scalar);
+        Self {
+            partition: partition.into_iter().map(map).collect(),
+            position: position.into_iter().map(map).collect(),
+        }
+    }
+
     /// Byte-stable JSON.
     pub fn to_json(&self) -> String {
         // Maps with string keys and scalar values cannot fail to serialise.

@@ -1,6 +1,10 @@
 //! Typed records to bytes and back.
 
+mod json;
+
 use bytes::{Bytes, BytesMut};
+
+pub use self::json::JsonConverter;
 
 use crate::{ConnectError, ConnectRecord};
 

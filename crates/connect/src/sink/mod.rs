@@ -1,6 +1,10 @@
 //! The write side of the SPI.
 
+mod null;
+
 use async_trait::async_trait;
+
+pub use self::null::{NullCounts, NullSink};
 
 use crate::{ConnectError, ConnectRecord, SourceOffset};
 

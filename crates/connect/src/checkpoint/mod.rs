@@ -1,6 +1,10 @@
 //! Where offsets are kept between runs.
 
+mod memory;
+
 use async_trait::async_trait;
+
+pub use self::memory::MemoryCheckpointStore;
 
 use crate::{ConnectError, SourceOffset};
 

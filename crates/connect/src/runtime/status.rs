@@ -1,0 +1,241 @@
+//! What a run tells about itself while it runs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use tokio::sync::watch;
+
+use crate::{Clock, ConnectError, SourceOffset};
+
+/// What a run is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Built, or opening source and sink.
+    Starting,
+    /// Polling and committing.
+    Running,
+    /// Everything polled is delivered, checkpointed and acknowledged; the source is not polled.
+    Paused,
+    /// Waits after a transient error before it reopens source and sink.
+    BackingOff,
+    /// A stop was asked for; the running batch is being finished.
+    Draining,
+    /// Ended by a graceful stop.
+    Stopped,
+    /// Ended by an abort, or by dropping the run: what was in flight was left.
+    Aborted,
+    /// Ended by an error.
+    Failed,
+}
+
+impl Phase {
+    /// The name used in logs, metrics and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::BackingOff => "backing_off",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+            Self::Aborted => "aborted",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether the run has ended.
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Stopped | Self::Aborted | Self::Failed)
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The error seen last, as text: what a status page shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LastError {
+    /// Name of the [`ErrorClass`](crate::ErrorClass).
+    pub class: &'static str,
+    /// What happened, with its causes.
+    pub message: String,
+    /// The SQL, setting or command that fixes it, if there is one.
+    pub fix: Option<String>,
+    /// SQLSTATE, if PostgreSQL reported it.
+    pub sqlstate: Option<String>,
+    /// Milliseconds since 1970-01-01 UTC.
+    pub at_ms: i64,
+}
+
+/// A snapshot of a run.
+///
+/// `records_acknowledged ≤ records_checkpointed ≤ records_delivered ≤ records_received`. The counters count from the
+/// start of the run, and a record that is read again after an error counts again.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Status {
+    /// Connector name.
+    pub connector: String,
+    /// What it is doing.
+    pub phase: Phase,
+    /// When the run was started, milliseconds since 1970-01-01 UTC; 0 before that.
+    pub started_at_ms: i64,
+    /// Records polled from the source.
+    pub records_received: u64,
+    /// Records durable in the sink.
+    pub records_delivered: u64,
+    /// Records behind which an offset is saved.
+    pub records_checkpointed: u64,
+    /// Records behind which the source was told.
+    pub records_acknowledged: u64,
+    /// Batches durable and checkpointed.
+    pub batches: u64,
+    /// Encoded bytes of those batches: keys, values and headers.
+    pub bytes: u64,
+    /// The offset saved last, or restored at the start.
+    #[serde(serialize_with = "offset")]
+    pub checkpointed: Option<Arc<SourceOffset>>,
+    /// The offset acknowledged last.
+    #[serde(serialize_with = "offset")]
+    pub acknowledged: Option<Arc<SourceOffset>>,
+    /// When an offset was saved last, milliseconds since 1970-01-01 UTC.
+    pub last_progress_at_ms: Option<i64>,
+    /// How often source and sink were reopened after a transient error.
+    pub retries: u64,
+    /// Failed attempts in a row since the last saved offset.
+    pub attempts: u32,
+    /// When the next attempt is due, milliseconds since 1970-01-01 UTC; only while backing off.
+    pub next_attempt_at_ms: Option<i64>,
+    /// The error seen last; stays after recovery, so that a short trouble can be seen.
+    pub last_error: Option<LastError>,
+}
+
+/// The run's own end of the status.
+#[derive(Clone)]
+pub(super) struct StatusWriter {
+    sender: Arc<watch::Sender<Status>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl StatusWriter {
+    pub(super) fn new(connector: &str, clock: Arc<dyn Clock>) -> Self {
+        let status = Status {
+            connector: connector.to_owned(),
+            phase: Phase::Starting,
+            started_at_ms: 0,
+            records_received: 0,
+            records_delivered: 0,
+            records_checkpointed: 0,
+            records_acknowledged: 0,
+            batches: 0,
+            bytes: 0,
+            checkpointed: None,
+            acknowledged: None,
+            last_progress_at_ms: None,
+            retries: 0,
+            attempts: 0,
+            next_attempt_at_ms: None,
+            last_error: None,
+        };
+        Self { sender: Arc::new(watch::Sender::new(status)), clock }
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<Status> {
+        self.sender.subscribe()
+    }
+
+    pub(super) fn started(&self) {
+        let now = self.clock.now_ms();
+        self.sender.send_modify(|status| status.started_at_ms = now);
+    }
+
+    pub(super) fn phase(&self, phase: Phase) {
+        self.sender.send_if_modified(|status| {
+            let changed = status.phase != phase;
+            status.phase = phase;
+            if phase != Phase::BackingOff {
+                status.next_attempt_at_ms = None;
+            }
+            changed
+        });
+    }
+
+    pub(super) fn received(&self, records: usize) {
+        self.sender.send_modify(|status| status.records_received += count(records));
+    }
+
+    pub(super) fn delivered(&self, records: usize) {
+        self.sender.send_modify(|status| status.records_delivered += count(records));
+    }
+
+    pub(super) fn restored(&self, offset: &Arc<SourceOffset>) {
+        self.sender.send_modify(|status| status.checkpointed = Some(Arc::clone(offset)));
+    }
+
+    pub(super) fn checkpointed(&self, records: usize, bytes: usize, offset: &Arc<SourceOffset>) {
+        let now = self.clock.now_ms();
+        self.sender.send_modify(|status| {
+            status.records_checkpointed += count(records);
+            status.batches += 1;
+            status.bytes += count(bytes);
+            status.checkpointed = Some(Arc::clone(offset));
+            status.last_progress_at_ms = Some(now);
+            status.attempts = 0;
+        });
+    }
+
+    pub(super) fn acknowledged(&self, records: usize, offset: &Arc<SourceOffset>) {
+        self.sender.send_modify(|status| {
+            status.records_acknowledged += count(records);
+            status.acknowledged = Some(Arc::clone(offset));
+        });
+    }
+
+    pub(super) fn backing_off(&self, error: &ConnectError, attempts: u32, delay: Duration) {
+        let now = self.clock.now_ms();
+        let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+        self.sender.send_modify(|status| {
+            status.phase = Phase::BackingOff;
+            status.attempts = attempts;
+            status.retries += 1;
+            status.next_attempt_at_ms = Some(now.saturating_add(delay_ms));
+            status.last_error = Some(LastError::new(error, now));
+        });
+    }
+
+    pub(super) fn ended(&self, phase: Phase, error: Option<&ConnectError>) {
+        let now = self.clock.now_ms();
+        self.sender.send_modify(|status| {
+            status.phase = phase;
+            status.next_attempt_at_ms = None;
+            if let Some(error) = error {
+                status.last_error = Some(LastError::new(error, now));
+            }
+        });
+    }
+}
+
+impl LastError {
+    fn new(error: &ConnectError, at_ms: i64) -> Self {
+        Self {
+            class: error.class().as_str(),
+            message: error.with_causes(),
+            fix: error.fix().map(str::to_owned),
+            sqlstate: error.sqlstate().map(str::to_owned),
+            at_ms,
+        }
+    }
+}
+
+fn offset<S: Serializer>(offset: &Option<Arc<SourceOffset>>, serializer: S) -> Result<S::Ok, S::Error> {
+    offset.as_deref().serialize(serializer)
+}
+
+fn count(records: usize) -> u64 {
+    u64::try_from(records).unwrap_or(u64::MAX)
+}
