@@ -23,6 +23,7 @@
 //! | `CRABKA_TEST_LEFT_OUT` | file that gets a line for each test left out |
 //! | `CRABKA_TEST_PG_BIN` | one or more directories of PostgreSQL's server programs, separated by `:` |
 //! | `CRABKA_TEST_PG_MAJORS` | the major versions that [`pg_available_majors`] tells, such as `14,15,18` |
+//! | `CRABKA_TEST_KAFKA` | bootstrap servers of a running Kafka, which is then shared and never stopped |
 //! | `CRABKA_TEST_CACHE` | where templates, jars and fetched servers are kept; `test-servers` in cargo's target directory without it |
 
 // Real servers live in real time.
@@ -31,6 +32,7 @@
 mod account;
 mod cache;
 mod error;
+mod kafka;
 mod port;
 mod postgres;
 mod process;
@@ -39,6 +41,7 @@ mod supervisor;
 
 pub use cache::cache_dir;
 pub use error::Error;
+pub use kafka::{BrokerStopped, KafkaBroker, KafkaBrokerBuilder, KafkaJars};
 pub use postgres::{
     DEFAULT_MAJOR, PgInstall, PgServer, PgServerBuilder, SUPPORTED_MAJORS, StopMode, Stopped,
     pg_available_majors,

@@ -1,6 +1,7 @@
 //! Small facts about processes, and the way from async tests to blocking work.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -70,4 +71,21 @@ pub fn unique_name(prefix: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("{prefix}_{:x}_{count}_{:06x}", std::process::id(), rand::random::<u32>() & 0xff_ffff)
+}
+
+/// The program of this name on `PATH`.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file())
+}
+
+/// Runs a program to its end; what it printed is part of the error when it fails.
+pub(crate) fn output(command: &mut Command, program: &str) -> Result<(), Error> {
+    let output = command.output().map_err(Error::io(format!("starting {program}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    Err(Error::Program { program: program.into(), reason: format!("{}: {}", output.status, text.trim()) })
 }

@@ -195,7 +195,9 @@ async fn a_dropped_server_leaves_nothing_behind() {
 async fn child_that_is_killed() {
     let Some(note) = std::env::var_os("CRABKA_TESTKIT_CHILD") else { return };
     let server = PgServer::start().await.unwrap();
-    std::fs::write(&note, format!("{} {}", server.port(), server.data_dir().display())).unwrap();
+    let draft = std::path::Path::new(&note).with_extension("draft");
+    std::fs::write(&draft, format!("{} {}", server.port(), server.data_dir().display())).unwrap();
+    std::fs::rename(&draft, &note).unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
 }
 
@@ -215,7 +217,6 @@ fn a_test_process_killed_with_sigkill_takes_its_server_along() {
     while !note.exists() && began.elapsed() < Duration::from_secs(30) {
         std::thread::sleep(Duration::from_millis(20));
     }
-    std::thread::sleep(Duration::from_millis(100));
     let text = std::fs::read_to_string(&note).unwrap();
     let (port, data) = text.split_once(' ').unwrap();
     let port: u16 = port.parse().unwrap();

@@ -11,6 +11,7 @@ use super::install::PgInstall;
 use crate::account::Account;
 use crate::cache;
 use crate::error::Error;
+use crate::process;
 
 /// Superuser of every test cluster.
 pub(crate) const SUPERUSER: &str = "postgres";
@@ -51,18 +52,8 @@ fn initdb(install: &PgInstall, account: &Account, place: &Path) -> Result<(), Er
     ]);
     command.arg("--pgdata").arg(&data).current_dir(scratch.path());
     account.apply(&mut command);
-    run(&mut command, "initdb")?;
+    process::output(&mut command, "initdb")?;
     cache::copy_tree(&data, place)
-}
-
-pub(crate) fn run(command: &mut Command, program: &str) -> Result<String, Error> {
-    let output = command.output().map_err(Error::io(format!("starting {program}")))?;
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    if output.status.success() {
-        return Ok(text);
-    }
-    Err(Error::Program { program: program.into(), reason: format!("{}: {}", output.status, text.trim()) })
 }
 
 fn set_system_identifier(data: &Path, identifier: u64) -> Result<(), Error> {
