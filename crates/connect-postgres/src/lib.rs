@@ -1,6 +1,7 @@
 //! The PostgreSQL change source: `impl Source` over logical replication with pgoutput.
 
 pub mod catalog;
+mod checkpoint;
 pub mod classify;
 pub mod envelope;
 mod event;
@@ -9,6 +10,7 @@ mod row;
 pub mod sql;
 pub mod types;
 
+pub use checkpoint::{CHECKPOINT_TABLE_SQL, PostgresCheckpointStore};
 pub use event::{
     Body, ChangeEvent, ChangeKey, ChangePart, LogicalMessage, OldRow, Operation, Origin, SourceInfo,
     Transaction,

@@ -1,0 +1,179 @@
+//! Offsets in a table of a PostgreSQL database: the table of `migrations/003_checkpoint.sql`.
+//!
+//! The store has a connection of its own, opened at the first use and opened again when it was lost. It may be in
+//! another database, or on another server, than the one whose changes are streamed.
+
+use async_trait::async_trait;
+use crabka_connect::{CheckpointStore, ConnectError, SourceOffset};
+use tokio_postgres::types::Type;
+
+use crate::catalog::TableName;
+use crate::sql::{Parameter, SqlConnection, column};
+
+/// The SQL that makes the table.
+pub const CHECKPOINT_TABLE_SQL: &str = include_str!("../../../migrations/003_checkpoint.sql");
+
+const READING: &str = "reading the checkpoint";
+const SAVING: &str = "saving the checkpoint";
+
+/// Keeps one offset per connector in a table.
+pub struct PostgresCheckpointStore {
+    url: String,
+    table: TableName,
+    connection: Option<SqlConnection>,
+}
+
+impl PostgresCheckpointStore {
+    /// A store in the table `public.crabka_checkpoint` of the database that the libpq URL names. Connects at the
+    /// first use.
+    pub fn new(url: impl Into<String>) -> Self {
+        let table = TableName { schema: "public".to_owned(), table: "crabka_checkpoint".to_owned() };
+        Self { url: url.into(), table, connection: None }
+    }
+
+    /// The same store in another table of that form.
+    #[must_use]
+    pub fn with_table(mut self, table: TableName) -> Self {
+        self.table = table;
+        self
+    }
+
+    /// The open connection, or a new one.
+    async fn connect(&mut self) -> Result<SqlConnection, ConnectError> {
+        if let Some(connection) = self.connection.take() {
+            return Ok(connection);
+        }
+        let connection = SqlConnection::connect(&self.url).await?;
+        // A role or database may have synchronous_commit off. Then a crash of the server could take back an offset that
+        // was already acknowledged to the source.
+        let durable = "SELECT set_config('synchronous_commit', 'on', false) \
+                       WHERE current_setting('synchronous_commit') = 'off'";
+        connection.simple("setting up the checkpoint session", durable).await?;
+        Ok(connection)
+    }
+
+    /// Runs `sql`; when the connection was lost meanwhile, once more on a new one. Both statements may be repeated.
+    async fn run(
+        &mut self,
+        doing: &str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<tokio_postgres::Row>, ConnectError> {
+        let was_open = self.connection.is_some();
+        let connection = self.connect().await?;
+        let outcome = connection.query(doing, sql, parameters).await;
+        let outcome = match outcome {
+            Err(error) if was_open && error.is_transient() => {
+                tracing::debug!(%error, "checkpoint connection lost: connecting again");
+                let connection = self.connect().await?;
+                let outcome = connection.query(doing, sql, parameters).await;
+                outcome.map(|rows| (rows, connection))
+            }
+            outcome => outcome.map(|rows| (rows, connection)),
+        };
+        match outcome {
+            Ok((rows, connection)) => {
+                self.connection = Some(connection);
+                Ok(rows)
+            }
+            Err(error) => Err(self.explain(error)),
+        }
+    }
+
+    /// Adds what fixes it to the errors that only the one who prepares the table can act on.
+    fn explain(&self, error: ConnectError) -> ConnectError {
+        match error.sqlstate() {
+            // No such table, schema or column. A column that our own SQL names is missing because of the table.
+            Some(code @ ("42P01" | "3F000" | "42703")) => {
+                let (message, code) = (error.message().to_owned(), code.to_owned());
+                ConnectError::configuration(message).with_sqlstate(code).with_source(error).with_fix(format!(
+                    "make the table {} with migrations/003_checkpoint.sql (`crabka init --with checkpoint` does): {}",
+                    self.table,
+                    statement()
+                ))
+            }
+            Some("42501") => {
+                error.with_fix(format!("GRANT SELECT, INSERT, UPDATE ON {} TO the role", self.table))
+            }
+            _ => error,
+        }
+    }
+}
+
+/// The CREATE TABLE of the migration on one line.
+fn statement() -> String {
+    let code = CHECKPOINT_TABLE_SQL.lines().filter(|line| !line.starts_with("--"));
+    let code = code.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+    code.split_inclusive(';').next().unwrap_or_default().to_owned()
+}
+
+#[async_trait]
+impl CheckpointStore for PostgresCheckpointStore {
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection; the next call opens another.
+    async fn load(&mut self, connector: &str) -> Result<Option<SourceOffset>, ConnectError> {
+        let sql =
+            format!("SELECT \"offset\"::text AS stored FROM {} WHERE connector = $1", self.table.quoted());
+        let rows = self.run(READING, &sql, &[(&connector, Type::TEXT)]).await?;
+        match rows.first() {
+            Some(row) => {
+                let stored: String = column(row, "stored")?;
+                SourceOffset::from_json(stored.as_bytes()).map(Some).map_err(|error| {
+                    error.context(format!("{READING}: table {}, connector {connector}", self.table)).with_fix(
+                        format!(
+                            "correct the row, or remove it to start at the slot's own position: {}",
+                            self.table
+                        ),
+                    )
+                })
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// # Durability
+    ///
+    /// The row is committed with `synchronous_commit`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection; either the old or the new offset is stored.
+    async fn save(&mut self, connector: &str, offset: &SourceOffset) -> Result<(), ConnectError> {
+        let sql = format!(
+            "INSERT INTO {} AS stored (connector, \"offset\", updated_at) VALUES ($1, $2::jsonb, now()) \
+             ON CONFLICT (connector) DO UPDATE SET \"offset\" = EXCLUDED.\"offset\", updated_at = EXCLUDED.updated_at",
+            self.table.quoted()
+        );
+        let json = offset.to_json();
+        self.run(SAVING, &sql, &[(&connector, Type::TEXT), (&json, Type::TEXT)]).await.map(drop)
+    }
+}
+
+impl std::fmt::Debug for PostgresCheckpointStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the URL, which may hold a password.
+        f.debug_struct("PostgresCheckpointStore").field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fix_of_a_missing_table_is_the_statement_that_makes_it() {
+        let statement = statement();
+        assert!(
+            statement.starts_with("CREATE TABLE IF NOT EXISTS public.crabka_checkpoint ("),
+            "{statement}"
+        );
+        assert!(statement.ends_with(");"), "{statement}");
+    }
+
+    #[test]
+    fn debug_does_not_show_the_url() {
+        let store = PostgresCheckpointStore::new("postgres://app:CANARY@localhost/shop");
+        assert!(!format!("{store:?}").contains("CANARY"));
+    }
+}

@@ -1,0 +1,24 @@
+-- A role that may do what streaming needs and nothing else.
+--
+-- Needs a superuser, or CREATEROLE and REPLICATION (16 and later). Give it a password, or let pg_hba.conf identify it:
+--
+--     ALTER ROLE crabka PASSWORD '...';
+--
+-- REPLICATION lets it open a replication connection and use slots. It reads no table by that: what it receives is
+-- decided by the publication (002), which belongs to the owner of the tables.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'crabka') THEN
+        CREATE ROLE crabka LOGIN REPLICATION;
+    END IF;
+END
+$$;
+
+-- A login that applications' settings do not reach. The worker sets what it depends on for each session as well.
+ALTER ROLE crabka SET statement_timeout = 0;
+ALTER ROLE crabka SET idle_session_timeout = 0;
+
+-- For each captured table, so that its rows can be read when a snapshot or a comparison is wanted:
+--
+--     GRANT USAGE ON SCHEMA public TO crabka;
+--     GRANT SELECT ON public.orders TO crabka;
