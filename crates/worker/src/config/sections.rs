@@ -1,0 +1,334 @@
+//! Every option there is.
+
+use super::option::{Group, Preset, options};
+use super::secret::ConnectionUrl;
+use super::value::{Properties, choices};
+
+options! {
+    /// What concerns the whole connector.
+    Top in "" {
+        /// Name of the connector: its checkpoint is kept under this name, and slot, publication and topics are
+        /// called after it unless they are named themselves.
+        name: String = Preset::Required, check not_empty;
+    }
+}
+
+choices! {
+    /// In which form the server sends values.
+    Binary {
+        /// The source decides.
+        Auto = "auto",
+        /// Binary where every captured column has a binary form.
+        Binary = "true",
+        /// Text.
+        Text = "false",
+    }
+}
+
+choices! {
+    /// Operations that give no records, as in Debezium.
+    SkippedOperations {
+        /// TRUNCATE.
+        Truncate = "t",
+        /// Nothing is skipped.
+        None = "none",
+    }
+}
+
+options! {
+    /// Where changes come from.
+    Source in "source" {
+        /// The server: a libpq URL. `PG*` variables and `.pgpass` complete it.
+        url: ConnectionUrl = Preset::Required;
+        /// Tables to capture, as `schema.table`; a name that is not plain is quoted as in SQL. Empty: every table of
+        /// the publication.
+        tables: Vec<String> = Preset::Is(Vec::new());
+        /// Replication slot.
+        slot: Option<String> = Preset::Means(None, "`name`, every character outside `[a-z0-9_]` as `_`"), check set;
+        /// Publication. An existing one is used as it is.
+        publication: Option<String> = Preset::Means(None, "`name`"), check set;
+        /// Whether a missing publication and slot are created at the first start. If not, `crabka init` creates them.
+        create: bool = Preset::Is(true);
+        /// `publish_via_partition_root` of a publication that is created: changes of a partition come as changes of
+        /// the partitioned table.
+        publish_via_partition_root: bool = Preset::Is(false);
+        /// First part of every topic, and `source.name` of the events (Debezium: `topic.prefix`).
+        topic_prefix: Option<String> = Preset::Means(None, "`name`"), check set;
+        /// Whether the server sends values in binary. `auto` leaves it to the source.
+        binary: Binary = Preset::Is(Binary::Auto);
+        /// Operations that give no records (Debezium: `skipped.operations`): `t` skips TRUNCATE.
+        skipped_operations: SkippedOperations = Preset::Is(SkippedOperations::Truncate);
+        /// Whether `pg_logical_emit_message` gives records.
+        logical_messages: bool = Preset::Is(true);
+        /// Topic of the heartbeats that carry an idle position to the checkpoint.
+        heartbeat_topic: Option<String> = Preset::Means(None, "`__debezium-heartbeat.` and the topic prefix"),
+            check set;
+        /// How often an idle position is written as a heartbeat, at most.
+        heartbeat_interval_ms: u64 = Preset::Is(5_000), in 100..=3_600_000;
+        /// How long the connection may stay unread because nobody takes the changes. Then it is closed and opened
+        /// again when there is room: an open connection that is not read can block the server.
+        unread_limit_ms: u64 = Preset::Is(60_000), in 1_000..=3_600_000;
+        /// Server messages that may wait to be taken.
+        queue_bytes: u64 = Preset::Is(16_777_216), in 65_536..=17_179_869_184;
+        /// How long the creation of the slot may wait for transactions that are still open.
+        slot_creation_timeout_ms: u64 = Preset::Is(60_000), in 1_000..=86_400_000;
+    }
+}
+
+choices! {
+    /// How changes are encoded.
+    EnvelopeType {
+        /// Debezium's change events in JSON, without schemas.
+        Debezium = "debezium",
+        /// One JSON object with the row's columns.
+        Flat = "flat",
+    }
+}
+
+options! {
+    /// How changes are encoded.
+    Envelope in "envelope" {
+        /// `debezium`: change events as Debezium writes them in JSON, without schemas. `flat`: one object with the row's
+        /// columns and `__op`, `__table`, `__lsn`, `__commit_ts`.
+        r#type: EnvelopeType = Preset::Is(EnvelopeType::Debezium);
+    }
+}
+
+choices! {
+    /// Where records go.
+    SinkType {
+        /// Kafka topics.
+        Kafka = "kafka",
+        /// Lines appended to a file.
+        File = "file",
+        /// Lines on standard output.
+        Stdout = "stdout",
+        /// Nowhere.
+        Null = "null",
+    }
+}
+
+options! {
+    /// Where records go.
+    Sink in "sink" {
+        /// `kafka`: topics. `file`: lines of JSON, as `crabka tail` prints them, synced to the disk before a batch
+        /// counts as delivered. `stdout`: the same lines. `null`: nowhere, to measure a source.
+        r#type: SinkType = Preset::Required;
+    }
+}
+
+choices! {
+    /// Codec of the batches sent to Kafka.
+    Compression {
+        /// As they are.
+        None = "none",
+        /// gzip.
+        Gzip = "gzip",
+        /// Snappy.
+        Snappy = "snappy",
+        /// LZ4.
+        Lz4 = "lz4",
+        /// Zstandard.
+        Zstd = "zstd",
+    }
+}
+
+choices! {
+    /// Kafka's `cleanup.policy`.
+    CleanupPolicy {
+        /// Old segments are deleted.
+        Delete = "delete",
+        /// The newest record of each key stays.
+        Compact = "compact",
+        /// Both.
+        CompactDelete = "compact,delete",
+    }
+}
+
+choices! {
+    /// What happens to a record that Kafka will never take.
+    Rejected {
+        /// The run stops; the position does not move.
+        Stop = "stop",
+        /// The record goes to the dead-letter topic.
+        DeadLetter = "dead_letter",
+    }
+}
+
+options! {
+    /// Kafka topics. Always idempotent, acknowledged by all in-sync replicas, and in order per key.
+    KafkaSink in "sink" only "type" = "kafka" {
+        /// Brokers to start from, `host:port`, separated by commas.
+        bootstrap_servers: String = Preset::Required, check not_empty;
+        /// librdkafka properties, passed through: `security.protocol`, `sasl.*`, `ssl.*` and any other that has no
+        /// option here.
+        properties: Properties = Preset::Is(Properties::default());
+        /// Lets `properties` lower the delivery guarantee (`acks`, `enable.idempotence`, retries, `message.timeout.ms`).
+        allow_weaker_durability: bool = Preset::Is(false);
+        /// Codec of the batches.
+        compression: Compression = Preset::Is(Compression::None);
+        /// How long to wait for more records before a request is sent.
+        linger_ms: u32 = Preset::Is(0), in 0..=900_000;
+        /// Whether missing topics are created. The broker is never asked to create them by itself.
+        create_topics: bool = Preset::Is(true);
+        /// Partitions of a topic that is created.
+        partitions: Option<i32> = Preset::Means(None, "6"), check positive;
+        /// Replicas of a topic that is created; an existing one is compared with it.
+        replication_factor: Option<i32> = Preset::Means(None, "the broker's"), check positive;
+        /// `cleanup.policy` of a topic that is created; an existing one is compared with it.
+        cleanup_policy: Option<CleanupPolicy> = Preset::Means(None, "the broker's");
+        /// Further configuration of a topic that is created, as `retention.ms`; an existing one is compared with it.
+        topic_config: Properties = Preset::Is(Properties::default());
+        /// What happens to a record over the size limit of its topic.
+        on_too_large: Rejected = Preset::Is(Rejected::Stop);
+        /// What happens to a record whose topic may not be written.
+        on_unauthorized: Rejected = Preset::Is(Rejected::Stop);
+        /// Topic of the records that are rejected with `dead_letter`.
+        dead_letter_topic: Option<String> = Preset::Means(None, "must be given with `dead_letter`"), check set;
+        /// Size of the largest record that is sent at all.
+        record_bytes_max: u64 = Preset::Is(100_000_000), in 1_000..=1_000_000_000;
+        /// Records in the producer's queue.
+        queue_records_max: u64 = Preset::Is(100_000), in 1..=10_000_000;
+        /// Size of the producer's queue.
+        queue_bytes_max: u64 = Preset::Is(134_217_728), in 1_000..=2_147_482_624;
+        /// Time without any delivery report after which a batch counts as failed, and is tried again.
+        delivery_timeout_ms: u64 = Preset::Is(120_000), in 1..=86_400_000;
+        /// How long closing waits for records on their way.
+        flush_timeout_ms: u64 = Preset::Is(10_000), in 1..=86_400_000;
+        /// How long one administrative request may take: metadata, creating and describing topics.
+        request_timeout_ms: u64 = Preset::Is(30_000), in 1..=86_400_000;
+    }
+}
+
+options! {
+    /// The file that lines are appended to.
+    FileSink in "sink" only "type" = "file" {
+        /// Path of the file.
+        path: String = Preset::Required, check not_empty;
+    }
+}
+
+choices! {
+    /// Where the position is kept.
+    CheckpointStore {
+        /// A compacted topic.
+        Kafka = "kafka",
+        /// A file.
+        File = "file",
+        /// A table of a PostgreSQL database.
+        Postgres = "postgres",
+        /// This process.
+        Memory = "memory",
+    }
+}
+
+options! {
+    /// Where the position is kept between runs.
+    Checkpoint in "checkpoint" {
+        /// `kafka`: a compacted topic. `file`: a file that is replaced as a whole. `postgres`: the table of
+        /// `migrations/`. `memory`: nowhere; a restart goes on where the slot is.
+        store: CheckpointStore = Preset::Required;
+    }
+}
+
+options! {
+    /// The compacted topic that holds the position.
+    KafkaCheckpoint in "checkpoint" only "store" = "kafka" {
+        /// Brokers to start from.
+        bootstrap_servers: Option<String> = Preset::Means(None, "those of the sink"), check set;
+        /// librdkafka properties of the connection.
+        properties: Option<Properties> = Preset::Means(None, "those of the sink");
+        /// Topic. It is created if it is missing.
+        topic: String = Preset::Is("crabka-checkpoints".to_owned()), check not_empty;
+    }
+}
+
+options! {
+    /// The file that holds the position.
+    FileCheckpoint in "checkpoint" only "store" = "file" {
+        /// Path of the file.
+        path: String = Preset::Required, check not_empty;
+    }
+}
+
+options! {
+    /// The database that holds the position, in the table `crabka_checkpoint`.
+    PostgresCheckpoint in "checkpoint" only "store" = "postgres" {
+        /// The server: a libpq URL.
+        url: Option<ConnectionUrl> = Preset::Means(None, "`source.url`");
+        /// The table, made by `migrations/003_checkpoint.sql` or `crabka init --with checkpoint`.
+        table: String = Preset::Is("public.crabka_checkpoint".to_owned()), check not_empty;
+    }
+}
+
+options! {
+    /// Batches, retries and the end of a run.
+    Runtime in "runtime" {
+        /// Records in a batch.
+        max_batch_records: u64 = Preset::Is(16_384), in 1..=10_000_000;
+        /// Encoded size of a batch. Two batches exist at a time: one on its way and one being filled.
+        max_batch_bytes: u64 = Preset::Is(8_388_608), in 1..=17_179_869_184;
+        /// Age at which a batch is sent although the source has more. A source that is caught up does not wait.
+        max_batch_age_ms: u64 = Preset::Is(500), in 1..=3_600_000;
+        /// Pause after the first transient error; each next one is twice as long.
+        retry_first_delay_ms: u64 = Preset::Is(200), in 1..=3_600_000;
+        /// Longest pause between two attempts.
+        retry_max_delay_ms: u64 = Preset::Is(30_000), in 1..=86_400_000;
+        /// Attempts without progress after which the run ends with the error.
+        retry_max_attempts: Option<u32> = Preset::Means(None, "never gives up"), check at_least_one;
+        /// How long a graceful end waits for the batch on its way, and then for source and sink to close.
+        drain_timeout_ms: u64 = Preset::Is(30_000), in 1..=3_600_000;
+    }
+}
+
+options! {
+    /// The HTTP endpoints `/live`, `/ready` and `/status`.
+    Http in "http" {
+        /// Address and port to listen on, for example `127.0.0.1:8080`.
+        listen: Option<String> = Preset::Means(None, "does not listen"), check address;
+    }
+}
+
+/// Every group of options, in the order of the reference.
+pub(crate) const GROUPS: &[&Group] = &[
+    Top::GROUP,
+    Source::GROUP,
+    Envelope::GROUP,
+    Sink::GROUP,
+    KafkaSink::GROUP,
+    FileSink::GROUP,
+    Checkpoint::GROUP,
+    KafkaCheckpoint::GROUP,
+    FileCheckpoint::GROUP,
+    PostgresCheckpoint::GROUP,
+    Runtime::GROUP,
+    Http::GROUP,
+];
+
+fn not_empty(text: &str) -> Result<(), String> {
+    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(()) }
+}
+
+fn set(text: &Option<String>) -> Result<(), String> {
+    text.as_deref().map_or(Ok(()), not_empty)
+}
+
+fn positive(number: &Option<i32>) -> Result<(), String> {
+    match number {
+        Some(number) if *number < 1 => Err(format!("must be at least 1: {number}")),
+        _ => Ok(()),
+    }
+}
+
+fn at_least_one(number: &Option<u32>) -> Result<(), String> {
+    if *number == Some(0) { Err("must be at least 1: 0".to_owned()) } else { Ok(()) }
+}
+
+fn address(text: &Option<String>) -> Result<(), String> {
+    match text {
+        Some(text) if text.parse::<std::net::SocketAddr>().is_err() => {
+            Err(format!("must be an IP address and a port, as 127.0.0.1:8080: {text}"))
+        }
+        _ => Ok(()),
+    }
+}

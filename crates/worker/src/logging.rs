@@ -1,0 +1,36 @@
+//! Logs: `tracing` to stderr, for people or as JSON lines.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One readable line per event.
+    Human,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Starts logging. `level` is a level or a filter as of `RUST_LOG`, which counts when it is `None`.
+///
+/// # Errors
+///
+/// What is wrong with the filter.
+pub(crate) fn start(format: LogFormat, level: Option<&str>) -> Result<(), String> {
+    let filter = match (level, std::env::var("RUST_LOG")) {
+        (Some(level), _) => level.to_owned(),
+        (None, Ok(filter)) if !filter.is_empty() => filter,
+        _ => "info".to_owned(),
+    };
+    let filter = EnvFilter::try_new(&filter).map_err(|_| format!("not a log level or filter: {filter}"))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Human => {
+            builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
+        }
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+    Ok(())
+}
