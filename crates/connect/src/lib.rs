@@ -6,6 +6,7 @@
 //! checkpoint saved, then acknowledged to the source*. [`ConnectorRuntime`] keeps that order; a host with a loop
 //! of its own keeps it itself, as [`Source`] describes.
 
+mod blocking;
 mod checkpoint;
 mod clock;
 mod converter;
@@ -16,7 +17,7 @@ pub mod runtime;
 mod sink;
 mod source;
 
-pub use checkpoint::{CheckpointStore, MemoryCheckpointStore};
+pub use checkpoint::{CheckpointStore, FileCheckpointStore, MemoryCheckpointStore};
 pub use clock::{Clock, SystemClock};
 pub use converter::{BytesConverter, Converter, JsonConverter};
 pub use error::{ConnectError, ErrorClass, ErrorDetail};
@@ -26,5 +27,5 @@ pub use runtime::{
     ConnectorRuntime, ConnectorRuntimeBuilder, LastError, Limits, Observer, Phase, Point, RetryPolicy,
     RuntimeHandle, Status,
 };
-pub use sink::{NullCounts, NullSink, Sink};
+pub use sink::{LineSink, NullCounts, NullSink, Sink, write_line};
 pub use source::Source;

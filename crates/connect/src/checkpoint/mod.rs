@@ -1,9 +1,11 @@
 //! Where offsets are kept between runs.
 
+mod file;
 mod memory;
 
 use async_trait::async_trait;
 
+pub use self::file::FileCheckpointStore;
 pub use self::memory::MemoryCheckpointStore;
 
 use crate::{ConnectError, SourceOffset};

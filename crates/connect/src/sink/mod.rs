@@ -1,9 +1,13 @@
 //! The write side of the SPI.
 
+mod line;
+mod line_format;
 mod null;
 
 use async_trait::async_trait;
 
+pub use self::line::LineSink;
+pub use self::line_format::write_line;
 pub use self::null::{NullCounts, NullSink};
 
 use crate::{ConnectError, ConnectRecord, SourceOffset};
