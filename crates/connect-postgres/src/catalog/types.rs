@@ -22,7 +22,7 @@ const TYPES: &str = "WITH RECURSIVE needed(oid) AS ( \
         CROSS JOIN LATERAL (VALUES (e.oid), (t.typbasetype), (r.rngsubtype), (m.rngtypid)) part(oid) \
         WHERE part.oid <> 0) \
     SELECT t.oid, n.nspname::text AS schema, t.typname::text AS name, t.typtype::text AS kind, \
-        e.oid AS element, t.typbasetype AS base, t.typtypmod AS typmod, r.rngsubtype AS subtype, \
+        e.oid AS element, e.typdelim::text AS delimiter, t.typbasetype AS base, t.typtypmod AS typmod, r.rngsubtype AS subtype, \
         m.rngtypid AS range, x.extname::text AS extension, \
         ARRAY(SELECT l.enumlabel::text FROM pg_enum l WHERE l.enumtypid = t.oid ORDER BY l.enumsortorder) AS labels \
     FROM needed JOIN pg_type t ON t.oid = needed.oid JOIN pg_namespace n ON n.oid = t.typnamespace \
@@ -49,7 +49,7 @@ fn type_entry(row: &Row) -> Result<TypeEntry, ConnectError> {
     let element: Option<u32> = column(row, "element")?;
     let part = |name| column::<Option<u32>>(row, name).map(Option::unwrap_or_default);
     let kind = match (kind.as_str(), element) {
-        ("b", Some(element)) => TypeKind::Array { element },
+        ("b", Some(element)) => TypeKind::Array { element, delimiter: delimiter(row)? },
         ("b", None) => TypeKind::Base,
         ("d", _) => TypeKind::Domain { base: part("base")?, typmod: column(row, "typmod")? },
         ("e", _) => TypeKind::Enum { labels: column(row, "labels")? },
@@ -65,4 +65,10 @@ fn type_entry(row: &Row) -> Result<TypeEntry, ConnectError> {
         kind,
         extension: column(row, "extension")?,
     })
+}
+
+/// `typdelim` of the element type: one byte, a comma for nearly every type.
+fn delimiter(row: &Row) -> Result<u8, ConnectError> {
+    let delimiter: Option<String> = column(row, "delimiter")?;
+    Ok(delimiter.and_then(|text| text.bytes().next()).unwrap_or(b','))
 }
