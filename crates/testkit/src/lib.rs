@@ -36,6 +36,7 @@ mod kafka;
 mod port;
 mod postgres;
 mod process;
+mod proxy;
 mod servers;
 mod supervisor;
 
@@ -47,4 +48,5 @@ pub use postgres::{
     pg_available_majors,
 };
 pub use process::unique_name;
+pub use proxy::{Direction, FaultProxy, ProxyCounters, Side};
 pub use servers::{Need, may_run};

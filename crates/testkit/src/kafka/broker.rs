@@ -274,9 +274,9 @@ impl Inner {
         supervisor.start()?;
         let address = format!("127.0.0.1:{}", self.port);
         loop {
-            let answer = wire::broker_count(&address, ANSWER_TIMEOUT);
+            let answer = wire::brokers(&address, ANSWER_TIMEOUT);
             let reason = match (supervisor.process(), answer) {
-                (Process::Running(_), Ok(brokers)) if brokers > 0 => return Ok(()),
+                (Process::Running(_), Ok(brokers)) if !brokers.is_empty() => return Ok(()),
                 (Process::Running(_), _) if began.elapsed() < self.start_timeout => {
                     std::thread::sleep(Duration::from_millis(50));
                     continue;
@@ -322,7 +322,7 @@ impl Inner {
 fn reachable(servers: String) -> Result<String, Error> {
     let mut reasons = String::new();
     for server in servers.split(',').map(str::trim) {
-        match wire::broker_count(server, ANSWER_TIMEOUT) {
+        match wire::brokers(server, ANSWER_TIMEOUT) {
             Ok(_) => return Ok(servers),
             Err(error) => {
                 let _ = writeln!(reasons, "{server}: {error}");
@@ -380,7 +380,7 @@ fn properties(builder: &KafkaBrokerBuilder, ports: Ports, data: &str) -> String 
 fn cluster_id() -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut bits = rand::random::<u128>();
-    // The last character holds two bits only, and none may be first that an option could begin with.
+    // The last character holds two bits only; the first must not look like an option's dash.
     let mut text = String::from("A");
     for _ in 0..20 {
         text.push(char::from(ALPHABET[(bits & 63) as usize]));
@@ -388,4 +388,30 @@ fn cluster_id() -> String {
     }
     text.push('A');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::{Direction, FaultProxy};
+
+    #[tokio::test]
+    async fn clients_of_the_proxied_listener_are_told_to_come_to_the_proxy() {
+        crate::needs!(kafka);
+        let proxy = FaultProxy::start("127.0.0.1:1").unwrap();
+        let broker = KafkaBroker::builder().advertise(proxy.address()).start().await.unwrap();
+        proxy.set_target(broker.proxied_address().unwrap());
+        let (direct, through) = (broker.bootstrap_servers(), proxy.address().to_string());
+        assert_eq!(wire::brokers(&through, ANSWER_TIMEOUT), Ok(vec![through.clone()]));
+        assert_eq!(wire::brokers(&direct, ANSWER_TIMEOUT), Ok(vec![direct.clone()]));
+        proxy.blackhole(Direction::ToClient);
+        assert!(wire::brokers(&through, Duration::from_millis(200)).is_err());
+    }
+
+    #[test]
+    fn a_cluster_id_has_the_form_of_sixteen_bytes() {
+        let id = cluster_id();
+        assert!(id.len() == 22 && id.starts_with('A') && id.ends_with('A'), "{id}");
+        assert_ne!(id, cluster_id());
+    }
 }
