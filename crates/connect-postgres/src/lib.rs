@@ -4,10 +4,12 @@ pub mod catalog;
 mod checkpoint;
 pub mod classify;
 pub mod envelope;
+pub mod check;
 mod event;
 mod relation;
 mod row;
 pub mod sql;
+pub mod setup;
 pub mod types;
 
 pub use checkpoint::{CHECKPOINT_TABLE_SQL, PostgresCheckpointStore};

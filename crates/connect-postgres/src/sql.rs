@@ -3,6 +3,7 @@
 //! Every setting that a look-up depends on is set on the session itself, so that what `ALTER ROLE` or
 //! `ALTER DATABASE` says for applications cannot cut it short or change its result.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crabka_connect::ConnectError;
@@ -50,7 +51,8 @@ pub struct SqlConnection {
     client: Client,
     task: AbortOnDrop,
     version_num: u32,
-    statement_limit: Duration,
+    /// Milliseconds.
+    statement_limit_ms: AtomicU64,
 }
 
 impl SqlConnection {
@@ -77,7 +79,7 @@ impl SqlConnection {
 
     async fn prepare(client: Client, task: JoinHandle<()>) -> Result<Self, ConnectError> {
         let mut connection =
-            Self { client, task: AbortOnDrop(task), version_num: 0, statement_limit: STATEMENT_LIMIT };
+            Self { client, task: AbortOnDrop(task), version_num: 0, statement_limit_ms: AtomicU64::new(duration_ms(STATEMENT_LIMIT)) };
         let limits = format!(
             "SET statement_timeout = {}; SET lock_timeout = {}; {PIN_SETTINGS}",
             STATEMENT_LIMIT.as_millis(),
@@ -109,15 +111,20 @@ impl SqlConnection {
         &self.client
     }
 
+    /// How long one statement may run on the server.
+    pub fn statement_limit(&self) -> Duration {
+        Duration::from_millis(self.statement_limit_ms.load(Ordering::Relaxed))
+    }
+
     /// Sets how long one statement may run on the server, and so how long its answer is waited for.
     ///
     /// # Errors
     ///
     /// As [`query`](Self::query).
-    pub async fn set_statement_limit(&mut self, limit: Duration) -> Result<(), ConnectError> {
-        let sql = format!("SET statement_timeout = {}", limit.as_millis().max(1));
-        self.simple("setting statement_timeout", &sql).await?;
-        self.statement_limit = limit;
+    pub async fn set_statement_limit(&self, limit: Duration) -> Result<(), ConnectError> {
+        let limit_ms = duration_ms(limit).max(1);
+        self.simple("setting statement_timeout", &format!("SET statement_timeout = {limit_ms}")).await?;
+        self.statement_limit_ms.store(limit_ms, Ordering::Relaxed);
         Ok(())
     }
 
@@ -168,7 +175,7 @@ impl SqlConnection {
         doing: &str,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, ConnectError> {
-        let limit = self.statement_limit + ANSWER_GRACE;
+        let limit = self.statement_limit() + ANSWER_GRACE;
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer.map_err(|error| postgres_error(doing, error)),
             Err(_) => {
@@ -189,6 +196,10 @@ impl SqlConnection {
             tracing::debug!("sql connection did not end in time");
         }
     }
+}
+
+fn duration_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A column of a row, or a bug that names it.

@@ -11,13 +11,15 @@ mod publication;
 mod relation;
 mod server;
 mod slot;
+mod tables;
 mod transactions;
 mod types;
 
 pub use name::{TableName, TablePattern, quote_identifier, quote_literal};
-pub use publication::{PublicationRow, PublicationTable, PublishedTable, publication, published_tables};
+pub use publication::{PublicationRow, PublicationTable, publication};
 pub use relation::{ColumnHint, RelationHints, relation_hints, relations};
 pub use server::{ServerInfo, server_info, wal_position};
 pub use slot::{PLUGIN, SlotFault, SlotHolder, SlotRow, slot, slot_holder};
+pub use tables::{TableRow, leaf_partitions, published_tables, tables_matching};
 pub use transactions::{Blocker, transactions_with_xid};
 pub use types::types;

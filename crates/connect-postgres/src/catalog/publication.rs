@@ -48,17 +48,6 @@ pub struct PublicationRow {
     pub schemas: Vec<String>,
 }
 
-/// A table whose changes a publication sends: one of those it names, one of a schema it names, or a partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublishedTable {
-    /// Relation oid.
-    pub oid: u32,
-    /// The table.
-    pub name: TableName,
-    /// Whether the publication sends the changes of its partitions under its name.
-    pub via_root: bool,
-}
-
 const PUBLICATION: &str = "SELECT p.oid, p.pubname::text AS name, pg_get_userbyid(p.pubowner)::text AS owner, \
     p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot, \
     coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false) AS generated_columns \
@@ -118,29 +107,4 @@ pub async fn publication(sql: &SqlConnection, name: &str) -> Result<Option<Publi
         tables,
         schemas,
     }))
-}
-
-/// The tables whose changes a publication sends now, by name. Empty when it does not exist.
-///
-/// # Errors
-///
-/// As [`SqlConnection::query`].
-pub async fn published_tables(
-    sql: &SqlConnection,
-    publication: &str,
-) -> Result<Vec<PublishedTable>, ConnectError> {
-    let query = "SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind = 'p' AS via_root \
-        FROM pg_publication_tables t JOIN pg_namespace n ON n.nspname = t.schemaname \
-        JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename \
-        WHERE t.pubname = $1 ORDER BY 2, 3";
-    let rows = sql.query("reading the published tables", query, &[(&publication, Type::TEXT)]).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(PublishedTable {
-                oid: column(row, "oid")?,
-                name: TableName { schema: column(row, "schema")?, table: column(row, "name")? },
-                via_root: column(row, "via_root")?,
-            })
-        })
-        .collect()
 }

@@ -1,0 +1,231 @@
+//! The slot: its creation waits for every running transaction of the cluster that has written something, and no
+//! setting of the server ends that wait, so the time limit, the report and the cancel are ours.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use crabka_connect::ConnectError;
+use crabka_pgrepl::{CreateSlot, CreatedSlot, ReplicationClient};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_postgres::types::Type;
+
+use crate::catalog::{self, Blocker, quote_identifier};
+use crate::check::{ended_by, waits_for};
+use crate::classify::replication_error;
+use crate::sql::SqlConnection;
+
+/// How long the creation of a slot may wait for running transactions, and when it says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotWait {
+    /// When this time has passed, the creation is cancelled.
+    pub limit: Duration,
+    /// A line that names the transactions is logged after this time, and again and again at twice the distance.
+    pub report_after: Duration,
+}
+
+impl Default for SlotWait {
+    fn default() -> Self {
+        Self { limit: Duration::from_secs(120), report_after: Duration::from_secs(2) }
+    }
+}
+
+/// How long a cancelled creation may take to end, and its row to vanish.
+const CANCEL_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long reading the blockers may keep the wait itself from being watched.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+
+/// Creates a slot over `client` and watches the creation over `sql`. A wait is logged with the transactions that
+/// cause it; when the limit has passed, or `stop` is ready, the creation is cancelled and no slot is left.
+///
+/// # Errors
+///
+/// Transient: the limit has passed, or `stop` came; the message names the transactions waited for. Configuration: the
+/// slot exists, no slot is free, a missing right.
+///
+/// # Cancel safety
+///
+/// Not to be dropped: the half-made slot would stay until the transactions it waits for have ended. End it with `stop`.
+///
+/// # Durability
+///
+/// A permanent slot holds WAL from its creation until it is dropped.
+pub async fn create_slot(
+    sql: &SqlConnection,
+    client: &mut ReplicationClient,
+    slot: &CreateSlot,
+    wait: &SlotWait,
+    stop: impl Future<Output = ()>,
+) -> Result<CreatedSlot, ConnectError> {
+    let pid = client.backend_pid();
+    let name = slot.name().to_owned();
+    let begin = Instant::now();
+    let mut distance = wait.report_after;
+    let mut next_report = begin + distance;
+    let mut stop = pin!(stop);
+    let mut creation = pin!(client.create_replication_slot(slot));
+    let ended = loop {
+        tokio::select! {
+            // The result first: a creation that is complete is not cancelled any more.
+            biased;
+            created = &mut creation => {
+                return created.map_err(|error| replication_error(&creating(&name), error));
+            }
+            () = &mut stop => break "stopped",
+            () = sleep_until(begin + wait.limit) => break "given up",
+            () = sleep_until(next_report) => {
+                report_wait(sql, &name, begin.elapsed(), wait.limit).await;
+                distance *= 2;
+                next_report = Instant::now() + distance;
+            }
+        }
+    };
+    let waited = begin.elapsed();
+    // Before the cancel: afterwards nobody waits for them any more.
+    let blockers = blockers(sql, waited).await;
+    cancel(sql, pid).await?;
+    match timeout(CANCEL_LIMIT, &mut creation).await {
+        Ok(Ok(created)) => return Ok(created),
+        Ok(Err(error)) if error.sqlstate() == Some("57014") => {}
+        Ok(Err(error)) => return Err(replication_error(&creating(&name), error)),
+        Err(_) => {
+            return Err(ConnectError::transient(format!(
+                "replication slot's creation was {ended} but does not end, its name stays taken until the transactions \
+                 have; {}: {}",
+                waits_for(&blockers),
+                quote_identifier(&name)
+            )));
+        }
+    }
+    gone(sql, &name).await?;
+    Err(ConnectError::transient(format!(
+        "replication slot's creation was {ended} after {} s and left no slot; {}: {}",
+        waited.as_secs(),
+        waits_for(&blockers),
+        quote_identifier(&name)
+    ))
+    .with_fix(ended_by(&blockers)))
+}
+
+fn creating(name: &str) -> String {
+    format!("creating the replication slot {}", quote_identifier(name))
+}
+
+/// The transactions that run for as long as the creation waits; all, if none of them can be told to.
+async fn blockers(sql: &SqlConnection, waited: Duration) -> Vec<Blocker> {
+    let all = match timeout(LOOK_LIMIT, catalog::transactions_with_xid(sql)).await {
+        Ok(Ok(blockers)) => blockers,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "running transactions cannot be read");
+            return Vec::new();
+        }
+        Err(_) => {
+            tracing::warn!("running transactions cannot be read in time");
+            return Vec::new();
+        }
+    };
+    let old = |blocker: &Blocker| blocker.age.is_none_or(|age| age + Duration::from_secs(1) >= waited);
+    if all.iter().any(old) { all.into_iter().filter(old).collect() } else { all }
+}
+
+async fn report_wait(sql: &SqlConnection, slot: &str, waited: Duration, limit: Duration) {
+    let blockers = blockers(sql, waited).await;
+    if blockers.is_empty() && matches!(catalog::server_info(sql).await, Ok(server) if server.in_recovery) {
+        tracing::warn!(
+            slot,
+            waited_s = waited.as_secs(),
+            "creation of the replication slot waits for the primary's next running-transactions record; \
+             SELECT pg_log_standby_snapshot() on the primary brings one"
+        );
+        return;
+    }
+    tracing::warn!(
+        slot,
+        waited_s = waited.as_secs(),
+        limit_s = limit.as_secs(),
+        "creation of the replication slot is {}",
+        waits_for(&blockers)
+    );
+}
+
+async fn cancel(sql: &SqlConnection, pid: Option<i32>) -> Result<(), ConnectError> {
+    let Some(pid) = pid else {
+        return Err(ConnectError::transient("the slot's creation cannot be cancelled: its process id is unknown"));
+    };
+    sql.query("cancelling the slot's creation", "SELECT pg_cancel_backend($1)", &[(&pid, Type::INT4)]).await?;
+    Ok(())
+}
+
+/// Waits until the row of a cancelled creation is gone, so that its name can be used again.
+async fn gone(sql: &SqlConnection, name: &str) -> Result<(), ConnectError> {
+    let end = Instant::now() + CANCEL_LIMIT;
+    while catalog::slot(sql, name).await?.is_some() {
+        if Instant::now() >= end {
+            return Err(ConnectError::transient(format!(
+                "replication slot still shows after its creation was cancelled: {}",
+                quote_identifier(name)
+            )));
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// Drops a slot. Only ever called because somebody said so: no other path of this crate drops one.
+///
+/// Without `force` a slot that a session reads, that belongs to another database, or that is not one of `pgoutput`
+/// is left alone. With it the reading session is ended first.
+///
+/// # Errors
+///
+/// Configuration: there is no such slot, or what it is keeps it from being dropped without `force`.
+///
+/// # Cancel safety
+///
+/// Dropping the future may leave the slot dropped or not.
+///
+/// # Durability
+///
+/// The slot's position is gone for good, and the WAL it held is released.
+pub async fn drop_slot(sql: &SqlConnection, name: &str, force: bool) -> Result<(), ConnectError> {
+    let quoted = quote_identifier(name);
+    let Some(slot) = catalog::slot(sql, name).await? else {
+        return Err(ConnectError::configuration(format!("replication slot does not exist: {quoted}")));
+    };
+    let database = catalog::server_info(sql).await?.database;
+    let foreign = match slot.fault(&database) {
+        Some(catalog::SlotFault::Physical) => Some("it is physical".to_owned()),
+        Some(catalog::SlotFault::Plugin(plugin)) => Some(format!("it belongs to the output plugin {plugin}")),
+        Some(catalog::SlotFault::Database(other)) => Some(format!("it belongs to the database {other}")),
+        _ => None,
+    };
+    let holder = catalog::slot_holder(sql, name).await?;
+    let held = holder.as_ref().map(|holder| format!("it is in use by {holder}"));
+    if let Some(why) = foreign.or(held).filter(|_| !force) {
+        return Err(ConnectError::configuration(format!("replication slot is not dropped, {why}: {quoted}"))
+            .with_fix("make sure that nobody needs it, then drop it by force"));
+    }
+    if let Some(holder) = holder {
+        let query = "SELECT pg_terminate_backend($1)";
+        sql.query("ending the session on the slot", query, &[(&holder.pid, Type::INT4)]).await?;
+        released(sql, name).await?;
+    }
+    let query = "SELECT pg_drop_replication_slot($1)";
+    sql.query(&format!("dropping the replication slot {quoted}"), query, &[(&name, Type::TEXT)]).await?;
+    tracing::info!(slot = name, "replication slot dropped");
+    Ok(())
+}
+
+async fn released(sql: &SqlConnection, name: &str) -> Result<(), ConnectError> {
+    let end = Instant::now() + CANCEL_LIMIT;
+    while let Some(holder) = catalog::slot_holder(sql, name).await? {
+        if Instant::now() >= end {
+            return Err(ConnectError::transient(format!(
+                "replication slot {} is still in use by {holder}",
+                quote_identifier(name)
+            )));
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
