@@ -43,7 +43,7 @@ impl PostgresCheckpointStore {
         if let Some(connection) = self.connection.take() {
             return Ok(connection);
         }
-        let connection = SqlConnection::connect(&self.url).await?;
+        let connection = SqlConnection::connect_url(&self.url).await?;
         // A role or database may have synchronous_commit off. Then a crash of the server could take back an offset that
         // was already acknowledged to the source.
         let durable = "SELECT set_config('synchronous_commit', 'on', false) \

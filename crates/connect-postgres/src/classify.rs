@@ -84,6 +84,49 @@ pub fn postgres_error(doing: &str, error: tokio_postgres::Error) -> ConnectError
     of_class(client_class(&error), text).with_source(error)
 }
 
+/// An error of a replication connection, with what we were doing when it came.
+pub fn replication_error(doing: &str, error: crabka_pgrepl::Error) -> ConnectError {
+    if let crabka_pgrepl::Error::Server(message) = &error {
+        let classified = server_error(doing, message.sqlstate(), message.message(), message.hint());
+        let quotes_values = classified.class() == ErrorClass::Data;
+        return if quotes_values { classified } else { classified.with_source(error) };
+    }
+    let class = replication_class(&error);
+    let classified = of_class(class, format!("{doing}: {error}"));
+    let sqlstate = error.sqlstate().map(str::to_owned);
+    let fix = error.server().and_then(|message| fix(message.sqlstate(), message.message()));
+    let classified = match sqlstate {
+        Some(sqlstate) => classified.with_sqlstate(sqlstate),
+        None => classified,
+    };
+    let classified = match fix {
+        Some(fix) => classified.with_fix(fix),
+        None => classified,
+    };
+    classified.with_source(error)
+}
+
+fn replication_class(error: &crabka_pgrepl::Error) -> ErrorClass {
+    use crabka_pgrepl::Error;
+    match error {
+        Error::Server(message) => class_of(message.sqlstate()),
+        Error::Io { source, .. } => io_class(source.kind()),
+        Error::TimedOut { .. } | Error::PeerSilent { .. } | Error::Closed { .. } => ErrorClass::Transient,
+        Error::Config { .. } | Error::Tls { .. } | Error::Auth { .. } | Error::FrameTooLarge { .. } => {
+            ErrorClass::Configuration
+        }
+        // One host that may come back is enough to try again.
+        Error::Hosts { failures } => {
+            let mut classes = failures.iter().map(|(_, error)| replication_class(error));
+            let first = classes.next().unwrap_or(ErrorClass::Configuration);
+            if classes.any(|class| class == ErrorClass::Transient) { ErrorClass::Transient } else { first }
+        }
+        // What was received or asked for broke a rule that is ours to keep; so does a kind added later, until it is
+        // given a line here.
+        Error::Protocol { .. } | Error::AcknowledgeAhead { .. } | Error::Ended | _ => ErrorClass::Bug,
+    }
+}
+
 /// An input or output error of a connection, with what we were doing when it came.
 pub fn io_error(doing: &str, error: io::Error) -> ConnectError {
     of_class(io_class(error.kind()), format!("{doing}: {error}")).with_source(error)

@@ -1,15 +1,15 @@
 //! The PostgreSQL change source: `impl Source` over logical replication with pgoutput.
 
 pub mod catalog;
+pub mod check;
 mod checkpoint;
 pub mod classify;
 pub mod envelope;
-pub mod check;
 mod event;
 mod relation;
 mod row;
-pub mod sql;
 pub mod setup;
+pub mod sql;
 pub mod types;
 
 pub use checkpoint::{CHECKPOINT_TABLE_SQL, PostgresCheckpointStore};

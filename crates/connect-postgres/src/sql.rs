@@ -3,21 +3,30 @@
 //! Every setting that a look-up depends on is set on the session itself, so that what `ALTER ROLE` or
 //! `ALTER DATABASE` says for applications cannot cut it short or change its result.
 
+mod transport;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crabka_connect::ConnectError;
+use crabka_pgrepl::{ChannelBinding, Config, Peer};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::config::{self, SslMode, SslNegotiation};
 use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage};
+use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
-use crate::classify::postgres_error;
+use self::transport::{Negotiated, SqlTransport};
+use crate::classify::{postgres_error, replication_error};
 
 /// How long one statement may run on the server, unless [`SqlConnection::set_statement_limit`] says otherwise.
 pub const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
 
 /// How long a statement waits for a lock before it gives up.
 pub const LOCK_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a server that has been reached may take to let us in.
+const LOGIN_LIMIT: Duration = Duration::from_secs(20);
 
 /// What is added to the server's own limit before the answer is no longer waited for: a server that is alive has
 /// cancelled the statement by then.
@@ -50,36 +59,68 @@ impl Drop for AbortOnDrop {
 pub struct SqlConnection {
     client: Client,
     task: AbortOnDrop,
+    peer: Peer,
     version_num: u32,
     /// Milliseconds.
     statement_limit_ms: AtomicU64,
 }
 
 impl SqlConnection {
-    /// Connects with a libpq URL, without TLS, and pins the session's settings.
+    /// Connects to the first host that answers, with the hosts, TLS, credentials and name of `config`, and pins the
+    /// session's settings.
     ///
     /// # Errors
     ///
-    /// Transient when the server cannot be reached or is starting; configuration when it refuses the credentials.
+    /// Transient when the server cannot be reached or is starting; configuration when it refuses the credentials, or
+    /// asks for a password in a way that others could read.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection.
-    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
+    pub async fn connect(config: &Config) -> Result<Self, ConnectError> {
         let doing = "connecting to PostgreSQL";
-        let (client, connection) =
-            tokio_postgres::connect(url, NoTls).await.map_err(|error| postgres_error(doing, error))?;
+        let transport = config.connect_transport().await.map_err(|error| replication_error(doing, error))?;
+        let peer = transport.peer().clone();
+        let settings = login(config, &peer).map_err(|error| replication_error(doing, error))?;
+        let transport = SqlTransport::new(transport, config.insecure_password_allowed());
+        let logged_in = timeout(LOGIN_LIMIT, settings.connect_raw(transport, Negotiated)).await;
+        let (client, connection) = match logged_in {
+            Ok(logged_in) => logged_in.map_err(|error| postgres_error(doing, error))?,
+            Err(_) => {
+                let limit_s = LOGIN_LIMIT.as_secs();
+                return Err(ConnectError::transient(format!("{doing}: no login within {limit_s} s: {peer}")));
+            }
+        };
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "sql connection ended");
             }
         });
-        Self::prepare(client, task).await
+        Self::prepare(client, task, peer).await
     }
 
-    async fn prepare(client: Client, task: JoinHandle<()>) -> Result<Self, ConnectError> {
-        let mut connection =
-            Self { client, task: AbortOnDrop(task), version_num: 0, statement_limit_ms: AtomicU64::new(duration_ms(STATEMENT_LIMIT)) };
+    /// [`connect`](Self::connect) with a libpq URL; `PG*` variables and the password file fill what it leaves open.
+    ///
+    /// # Errors
+    ///
+    /// Configuration when the URL is wrong; else as [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn connect_url(url: &str) -> Result<Self, ConnectError> {
+        let config = url.parse().map_err(|error| replication_error("reading the connection URL", error))?;
+        Self::connect(&config).await
+    }
+
+    async fn prepare(client: Client, task: JoinHandle<()>, peer: Peer) -> Result<Self, ConnectError> {
+        let mut connection = Self {
+            client,
+            task: AbortOnDrop(task),
+            peer,
+            version_num: 0,
+            statement_limit_ms: AtomicU64::new(duration_ms(STATEMENT_LIMIT)),
+        };
         let limits = format!(
             "SET statement_timeout = {}; SET lock_timeout = {}; {PIN_SETTINGS}",
             STATEMENT_LIMIT.as_millis(),
@@ -94,6 +135,11 @@ impl SqlConnection {
             .and_then(|version| version.parse().ok())
             .ok_or_else(|| ConnectError::bug("the server did not tell its version number"))?;
         Ok(connection)
+    }
+
+    /// What the connection leads to; `Config::pinned_to` makes more connections to the same server.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// `server_version_num`: 150018 is 15.18.
@@ -176,7 +222,7 @@ impl SqlConnection {
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, ConnectError> {
         let limit = self.statement_limit() + ANSWER_GRACE;
-        match tokio::time::timeout(limit, answer).await {
+        match timeout(limit, answer).await {
             Ok(answer) => answer.map_err(|error| postgres_error(doing, error)),
             Err(_) => {
                 Err(ConnectError::transient(format!("{doing}: no answer within {} s", limit.as_secs_f32())))
@@ -192,10 +238,34 @@ impl SqlConnection {
     pub async fn close(self) {
         let Self { client, mut task, .. } = self;
         drop(client);
-        if tokio::time::timeout(ANSWER_GRACE, &mut task.0).await.is_err() {
+        if timeout(ANSWER_GRACE, &mut task.0).await.is_err() {
             tracing::debug!("sql connection did not end in time");
         }
     }
+}
+
+/// What tokio-postgres has to know to log in. TLS is there already or is not wanted: it must not ask for it again.
+fn login(config: &Config, peer: &Peer) -> Result<tokio_postgres::Config, crabka_pgrepl::Error> {
+    let mut settings = tokio_postgres::Config::new();
+    settings
+        .user(config.user())
+        .dbname(config.dbname())
+        .application_name(config.application_name())
+        .options(config.session_options())
+        .channel_binding(match config.channel_binding() {
+            ChannelBinding::Disable => config::ChannelBinding::Disable,
+            ChannelBinding::Prefer => config::ChannelBinding::Prefer,
+            ChannelBinding::Require => config::ChannelBinding::Require,
+        });
+    if peer.encrypted() {
+        settings.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+    } else {
+        settings.ssl_mode(SslMode::Disable);
+    }
+    if let Some(password) = config.password_for(peer)? {
+        settings.password(password);
+    }
+    Ok(settings)
 }
 
 fn duration_ms(duration: Duration) -> u64 {

@@ -50,6 +50,11 @@ impl CreateSlot {
         }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Another output plugin.
     #[must_use]
     pub fn plugin(mut self, plugin: impl Into<String>) -> Self {

@@ -57,10 +57,7 @@ const SELECT: &str = "SELECT c.oid, n.nspname::text AS schema, c.relname::text A
 /// # Errors
 ///
 /// As [`SqlConnection::query`].
-pub async fn published_tables(
-    sql: &SqlConnection,
-    publication: &str,
-) -> Result<Vec<TableRow>, ConnectError> {
+pub async fn published_tables(sql: &SqlConnection, publication: &str) -> Result<Vec<TableRow>, ConnectError> {
     let query = format!(
         "{SELECT} JOIN pg_publication_tables t ON t.schemaname = n.nspname AND t.tablename = c.relname \
          WHERE t.pubname = $1 ORDER BY 2, 3"

@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use crabka_connect::ConnectError;
 
 use super::{Bounded, CheckRequest};
-use crate::catalog::{
-    self, PublicationRow, RelationHints, ServerInfo, SlotRow, TableName, TableRow,
-};
+use crate::catalog::{self, PublicationRow, RelationHints, ServerInfo, SlotRow, TableName, TableRow};
 use crate::sql::SqlConnection;
 
 /// A fact, or what kept us from reading it.
@@ -58,11 +56,7 @@ fn again(error: &ConnectError) -> ConnectError {
 }
 
 impl Facts {
-    pub(super) async fn gather(
-        sql: &SqlConnection,
-        request: &CheckRequest<'_>,
-        bounded: &Bounded,
-    ) -> Self {
+    pub(super) async fn gather(sql: &SqlConnection, request: &CheckRequest<'_>, bounded: &Bounded) -> Self {
         let server = bounded.run(catalog::server_info(sql)).await;
         let slot = match &request.slot {
             Some(slot) => bounded.run(catalog::slot(sql, slot)).await,
@@ -148,7 +142,8 @@ async fn capture(
     via_root: bool,
 ) -> Result<Captured, ConnectError> {
     let tables: Vec<TableRow> = tables.into_iter().filter(TableRow::is_publishable).collect();
-    let roots: Vec<u32> = tables.iter().filter(|table| table.is_partitioned()).map(|table| table.oid).collect();
+    let roots: Vec<u32> =
+        tables.iter().filter(|table| table.is_partitioned()).map(|table| table.oid).collect();
     let mut leaves = catalog::leaf_partitions(sql, &roots).await?;
     leaves.retain(TableRow::is_publishable);
     let mut captured = Captured::default();

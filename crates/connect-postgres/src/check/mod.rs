@@ -124,8 +124,7 @@ impl Bounded {
 ///
 /// Dropping the future leaves nothing behind but the shortened time limit of the session.
 pub async fn check(sql: &SqlConnection, request: &CheckRequest<'_>) -> Report {
-    let bounded =
-        Bounded { probe_limit: request.probe_limit, end: Instant::now() + request.total_limit };
+    let bounded = Bounded { probe_limit: request.probe_limit, end: Instant::now() + request.total_limit };
     let before = sql.statement_limit();
     let mut report = Report::default();
     if let Err(error) = bounded.run(sql.set_statement_limit(request.probe_limit)).await {
@@ -139,14 +138,9 @@ pub async fn check(sql: &SqlConnection, request: &CheckRequest<'_>) -> Report {
     report
 }
 
-async fn probe_all(
-    sql: &SqlConnection,
-    request: &CheckRequest<'_>,
-    bounded: &Bounded,
-    report: &mut Report,
-) {
+async fn probe_all(sql: &SqlConnection, request: &CheckRequest<'_>, bounded: &Bounded, report: &mut Report) {
     let facts = Facts::gather(sql, request, bounded).await;
-    report.take(server::IDS, facts.server().and_then(|server| server::findings(server)));
+    report.take(server::IDS, facts.server().and_then(server::findings));
     report.take(&[id::IN_RECOVERY], bounded.run(server::recovery(sql, &facts)).await);
     report.take(server::ROOM_IDS, bounded.run(server::room(sql, request, &facts)).await);
     report.take(server::RETENTION_IDS, bounded.run(server::retention(sql)).await);

@@ -75,12 +75,15 @@ pub(crate) fn tables(request: &CheckRequest<'_>, facts: &Facts) -> Findings {
     }
     for id in TABLE_IDS {
         if findings.iter().all(|finding| finding.id != *id) {
-            findings.push(Finding::ok(*id, match *id {
-                id::TABLE_MISSING => "every configured table exists",
-                id::PUBLICATION_TABLE_MISSING => "no configured table is missing from the publication",
-                id::PUBLICATION_TABLE_EXTRA => "no other table is in the publication",
-                _ => "changes come under the names of the configured tables",
-            }));
+            findings.push(Finding::ok(
+                *id,
+                match *id {
+                    id::TABLE_MISSING => "every configured table exists",
+                    id::PUBLICATION_TABLE_MISSING => "no configured table is missing from the publication",
+                    id::PUBLICATION_TABLE_EXTRA => "no other table is in the publication",
+                    _ => "changes come under the names of the configured tables",
+                },
+            ));
         }
     }
     Ok(findings)
@@ -96,12 +99,14 @@ pub(crate) fn missing_tables(request: &CheckRequest<'_>, configured: &[TableRow]
             continue;
         }
         findings.push(match pattern {
-            TablePattern::Table(table) => Finding::error(id, "configured table does not exist")
-                .about(table)
-                .mended_by("create it, or correct the name: it is read as in SQL, so upper case needs double quotes"),
-            TablePattern::Schema(_) | TablePattern::All => {
-                Finding::warning(id, "no table matches").about(pattern).mended_by("correct the name, or create a table")
+            TablePattern::Table(table) => {
+                Finding::error(id, "configured table does not exist").about(table).mended_by(
+                    "create it, or correct the name: it is read as in SQL, so upper case needs double quotes",
+                )
             }
+            TablePattern::Schema(_) | TablePattern::All => Finding::warning(id, "no table matches")
+                .about(pattern)
+                .mended_by("correct the name, or create a table"),
         });
     }
     for table in configured.iter().filter(|table| !table.is_publishable()) {
@@ -163,7 +168,8 @@ fn extra(request: &CheckRequest<'_>, facts: &Facts, publication: &PublicationRow
     }
     let shown = others.iter().take(10).cloned().collect::<Vec<_>>().join(", ");
     let more = if others.len() > 10 { format!(" and {} more", others.len() - 10) } else { String::new() };
-    let message = format!("publication sends tables that are not configured and will be left out: {shown}{more}");
+    let message =
+        format!("publication sends tables that are not configured and will be left out: {shown}{more}");
     Ok(vec![Finding::warning(id::PUBLICATION_TABLE_EXTRA, message).mended_by(format!(
         "configure them, or use a publication of its own in place of {}",
         quote_identifier(&publication.name)

@@ -37,7 +37,9 @@ pub(super) async fn attributes(sql: &SqlConnection) -> Findings {
         findings.push(
             Finding::warning(
                 id::ROLE_LIMITS,
-                format!("role may have fewer connections than stream, look-ups and check need: {connections_max}"),
+                format!(
+                    "role may have fewer connections than stream, look-ups and check need: {connections_max}"
+                ),
             )
             .about(&role)
             .mended_by(format!("ALTER ROLE {quoted} CONNECTION LIMIT 10")),
@@ -95,7 +97,13 @@ pub(super) async fn tables(sql: &SqlConnection, request: &CheckRequest<'_>, fact
     Ok(select)
 }
 
-fn unreadable(request: &CheckRequest<'_>, role: &str, table: &TableName, usage: bool, reads: bool) -> Finding {
+fn unreadable(
+    request: &CheckRequest<'_>,
+    role: &str,
+    table: &TableName,
+    usage: bool,
+    reads: bool,
+) -> Finding {
     let mut grants = Vec::new();
     if !usage {
         grants.push(format!("GRANT USAGE ON SCHEMA {} TO {role}", quote_identifier(&table.schema)));
@@ -106,7 +114,10 @@ fn unreadable(request: &CheckRequest<'_>, role: &str, table: &TableName, usage: 
     let finding = if request.reads_tables {
         Finding::error(id::TABLE_SELECT, "role may not read the table, which its snapshot needs")
     } else {
-        Finding::warning(id::TABLE_SELECT, "role may not read the table: streaming works, a snapshot would not")
+        Finding::warning(
+            id::TABLE_SELECT,
+            "role may not read the table: streaming works, a snapshot would not",
+        )
     };
     finding.about(table).mended_by(grants.join("; "))
 }
@@ -142,8 +153,11 @@ pub(crate) async fn publication_rights(
     let role = quote_identifier(&server.role);
     if !column::<bool>(&row, "creates")? {
         findings.push(
-            Finding::error(id, format!("role may not create a publication in the database: {}", server.database))
-                .mended_by(format!("GRANT CREATE ON DATABASE {} TO {role}", quote_identifier(&server.database))),
+            Finding::error(
+                id,
+                format!("role may not create a publication in the database: {}", server.database),
+            )
+            .mended_by(format!("GRANT CREATE ON DATABASE {} TO {role}", quote_identifier(&server.database))),
         );
     }
     let foreign: Vec<u32> = column(&row, "foreign_tables")?;

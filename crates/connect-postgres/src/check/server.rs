@@ -30,8 +30,11 @@ pub(crate) fn version(server: &ServerInfo) -> Finding {
         Finding::error(id::SERVER_VERSION, format!("PostgreSQL is older than {OLDEST_MAJOR}: {version}"))
             .mended_by(format!("upgrade the server to PostgreSQL {OLDEST_MAJOR} or later"))
     } else if major > NEWEST_MAJOR {
-        Finding::warning(id::SERVER_VERSION, format!("PostgreSQL is newer than any version tested: {version}"))
-            .mended_by("upgrade crabka when a release names this version")
+        Finding::warning(
+            id::SERVER_VERSION,
+            format!("PostgreSQL is newer than any version tested: {version}"),
+        )
+        .mended_by("upgrade crabka when a release names this version")
     } else {
         Finding::ok(id::SERVER_VERSION, format!("PostgreSQL {version}"))
     }
@@ -58,8 +61,11 @@ pub(super) async fn recovery(sql: &SqlConnection, facts: &Facts) -> Findings {
     }
     if !sql.is_at_least(16) {
         return Ok(vec![
-            Finding::error(id::IN_RECOVERY, "the server is a standby, which PostgreSQL 15 and older cannot decode on")
-                .mended_by("connect to the primary"),
+            Finding::error(
+                id::IN_RECOVERY,
+                "the server is a standby, which PostgreSQL 15 and older cannot decode on",
+            )
+            .mended_by("connect to the primary"),
         ]);
     }
     let query = "SELECT current_setting('hot_standby_feedback')::bool AS feedback, \
@@ -139,11 +145,13 @@ pub(super) async fn room(sql: &SqlConnection, request: &CheckRequest<'_>, facts:
     } else if ours {
         Finding::ok(id::WAL_SENDERS_FREE, format!("{senders_text}, the one on our slot among them"))
     } else {
-        Finding::error(id::WAL_SENDERS_FREE, format!("no WAL sender is free: {senders_text}")).mended_by(format!(
-            "ALTER SYSTEM SET max_wal_senders = {}, then restart the server; or stop a consumer that \
+        Finding::error(id::WAL_SENDERS_FREE, format!("no WAL sender is free: {senders_text}")).mended_by(
+            format!(
+                "ALTER SYSTEM SET max_wal_senders = {}, then restart the server; or stop a consumer that \
              SELECT pid, application_name FROM pg_stat_replication shows",
-            senders_max + 5
-        ))
+                senders_max + 5
+            ),
+        )
     };
     Ok(vec![slots_finding, senders_finding])
 }
@@ -162,7 +170,10 @@ pub(super) async fn retention(sql: &SqlConnection) -> Findings {
         settings.insert(column::<String>(&row, "name")?, seconds_or_mb);
     }
     let of = |name: &str| settings.get(name).copied();
-    Ok(vec![keep_size(of("max_slot_wal_keep_size"), of("max_wal_size")), idle_timeout(of("idle_replication_slot_timeout"))])
+    Ok(vec![
+        keep_size(of("max_slot_wal_keep_size"), of("max_wal_size")),
+        idle_timeout(of("idle_replication_slot_timeout")),
+    ])
 }
 
 /// A limit below `max_wal_size` can pass between two checkpoints, in the time of an ordinary restart of ours.
@@ -188,10 +199,11 @@ fn idle_timeout(timeout_s: Option<i64>) -> Finding {
     const DAY_S: i64 = 24 * 60 * 60;
     let id = id::IDLE_REPLICATION_SLOT_TIMEOUT;
     match timeout_s {
-        Some(seconds) if (1..DAY_S).contains(&seconds) => {
-            Finding::warning(id, format!("a slot is lost after the source was stopped for this long: {seconds} s"))
-                .mended_by("ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf()")
-        }
+        Some(seconds) if (1..DAY_S).contains(&seconds) => Finding::warning(
+            id,
+            format!("a slot is lost after the source was stopped for this long: {seconds} s"),
+        )
+        .mended_by("ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf()"),
         Some(seconds) if seconds >= DAY_S => Finding::ok(id, format!("a slot may be unused for {seconds} s")),
         _ => Finding::ok(id, "a slot may be unused for any time"),
     }
@@ -214,8 +226,11 @@ pub(super) async fn encoding(sql: &SqlConnection) -> Findings {
     } else if column(&row, "converts")? {
         Finding::ok(id::SERVER_ENCODING, format!("the database's encoding is {name}"))
     } else {
-        Finding::error(id::SERVER_ENCODING, format!("the server cannot turn the database's encoding into UTF-8: {name}"))
-            .mended_by(new_database)
+        Finding::error(
+            id::SERVER_ENCODING,
+            format!("the server cannot turn the database's encoding into UTF-8: {name}"),
+        )
+        .mended_by(new_database)
     }])
 }
 

@@ -12,14 +12,18 @@ pub(super) const IDS: &[&str] = &[id::SLOT_STATE, id::SLOT_OWNER, id::TWO_PHASE_
 
 pub(super) async fn findings(sql: &SqlConnection, request: &CheckRequest<'_>, facts: &Facts) -> Findings {
     let Some(name) = &request.slot else {
-        return Ok(IDS.iter().map(|id| Finding::ok(*id, "the slot is a temporary one of the session")).collect());
+        return Ok(IDS
+            .iter()
+            .map(|id| Finding::ok(*id, "the slot is a temporary one of the session"))
+            .collect());
     };
     let Some(slot) = facts.slot()? else {
         let state = if request.creates_slot {
             Finding::ok(id::SLOT_STATE, format!("replication slot will be created: {name}"))
         } else {
-            Finding::error(id::SLOT_STATE, format!("replication slot does not exist: {name}"))
-                .mended_by("run `crabka init`; a stored position from before cannot be continued with a new slot")
+            Finding::error(id::SLOT_STATE, format!("replication slot does not exist: {name}")).mended_by(
+                "run `crabka init`; a stored position from before cannot be continued with a new slot",
+            )
         };
         return Ok(vec![
             state,
@@ -86,7 +90,8 @@ async fn owner(
 fn two_phase(sql: &SqlConnection, request: &CheckRequest<'_>, slot: &SlotRow) -> Finding {
     let id = id::TWO_PHASE_SLOT;
     if !slot.two_phase || request.two_phase {
-        return Finding::ok(id, "prepared transactions come when they are committed, as configured").about(&slot.name);
+        return Finding::ok(id, "prepared transactions come when they are committed, as configured")
+            .about(&slot.name);
     }
     let literal = quote_literal(&slot.name);
     let fix = if sql.is_at_least(18) {

@@ -80,7 +80,9 @@ fn column_lists(captured: &Captured, publication: &PublicationRow) -> Vec<Findin
     let mut findings = Vec::new();
     for listed in &publication.tables {
         let Some(columns) = &listed.columns else { continue };
-        let Some(identity) = captured.hints.get(&listed.oid).and_then(RelationHints::identity) else { continue };
+        let Some(identity) = captured.hints.get(&listed.oid).and_then(RelationHints::identity) else {
+            continue;
+        };
         let mut missing: Vec<&str> =
             identity.into_iter().filter(|name| !columns.iter().any(|column| column == name)).collect();
         missing.sort_unstable();
@@ -175,7 +177,9 @@ fn collisions<'t>(
             findings.push(
                 Finding::error(
                     id::TOPIC_COLLISION,
-                    format!("topic of messages, transactions or heartbeats would also be the topic of: {names}"),
+                    format!(
+                        "topic of messages, transactions or heartbeats would also be the topic of: {names}"
+                    ),
                 )
                 .about(&topic)
                 .mended_by("choose another topic prefix, or leave the table out"),

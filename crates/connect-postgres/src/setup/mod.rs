@@ -56,8 +56,7 @@ impl SetupRequest {
     }
 
     fn as_check(&self) -> CheckRequest<'static> {
-        let mut request =
-            CheckRequest::new(String::new(), self.publication.clone(), self.tables.clone());
+        let mut request = CheckRequest::new(String::new(), self.publication.clone(), self.tables.clone());
         request.slot.clone_from(&self.slot);
         request.via_root = self.via_root;
         request.two_phase = self.two_phase;
@@ -222,11 +221,7 @@ pub async fn apply(
         }
     }
     if let Some(slot) = &plan.slot {
-        let config = match sql.peer() {
-            Some(peer) => config.clone().pinned_to(peer),
-            None => config.clone(),
-        };
-        let mut client = ReplicationClient::connect(&config)
+        let mut client = ReplicationClient::connect(&config.clone().pinned_to(sql.peer()))
             .await
             .map_err(|error| replication_error("connecting for replication", error))?;
         applied.slot_created = Some(create_slot(sql, &mut client, slot, &request.wait, stop).await?);

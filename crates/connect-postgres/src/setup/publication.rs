@@ -67,9 +67,11 @@ pub(crate) fn expansion(
         .filter(|table| stands_alone(table))
         .map(|table| TablePattern::Table(table.name.clone()))
         .collect();
-    let message = format!("publication will name the present tables, later ones do not join by themselves: {why}");
-    let finding = Finding::warning(id::PUBLICATION_FIXED_TABLES, message)
-        .mended_by("let a superuser create the publication, or ALTER PUBLICATION … ADD TABLE for each new table");
+    let message =
+        format!("publication will name the present tables, later ones do not join by themselves: {why}");
+    let finding = Finding::warning(id::PUBLICATION_FIXED_TABLES, message).mended_by(
+        "let a superuser create the publication, or ALTER PUBLICATION … ADD TABLE for each new table",
+    );
     Some((named, finding))
 }
 
@@ -91,14 +93,19 @@ pub(super) async fn plan(
     // Tells of the expansion below too.
     plan.findings.extend(check::publication_rights(sql, &as_check, facts).await?);
     let row = sql
-        .query_one("reading the role", "SELECT rolsuper AS super FROM pg_roles WHERE rolname = current_user", &[])
+        .query_one(
+            "reading the role",
+            "SELECT rolsuper AS super FROM pg_roles WHERE rolname = current_user",
+            &[],
+        )
         .await?;
     let configured = facts.configured()?;
     let expanded = expansion(&request.tables, configured, sql.version_num() / 10_000, column(&row, "super")?);
     let tables = expanded.as_ref().map_or(&request.tables, |(tables, _)| tables);
     if tables.is_empty() && expanded.is_some() {
         plan.findings.push(
-            Finding::error(id::TABLE_MISSING, "there is no table to publish").mended_by("create a table first"),
+            Finding::error(id::TABLE_MISSING, "there is no table to publish")
+                .mended_by("create a table first"),
         );
         return Ok(());
     }
@@ -129,9 +136,9 @@ pub(super) async fn create(
         }
         Err(error) if error.sqlstate() == Some("55P03") => {
             let holders = lock_holders(sql, tables).await?;
-            Err(error.context(format!("waited for a table lock held by {holders}")).with_fix(
-                "run it again when those have ended, or end them with pg_terminate_backend(pid)",
-            ))
+            Err(error
+                .context(format!("waited for a table lock held by {holders}"))
+                .with_fix("run it again when those have ended, or end them with pg_terminate_backend(pid)"))
         }
         Err(error) => Err(error),
     }
@@ -173,7 +180,8 @@ mod tests {
     #[test]
     fn schemas_and_everything_have_their_own_forms() {
         let sql = |texts: &[&str]| create_publication_sql("p", &patterns(texts), true);
-        let options = "WITH (publish = 'insert, update, delete, truncate', publish_via_partition_root = true)";
+        let options =
+            "WITH (publish = 'insert, update, delete, truncate', publish_via_partition_root = true)";
         assert_eq!(sql(&[]), format!("CREATE PUBLICATION \"p\" FOR ALL TABLES {options}"));
         assert_eq!(sql(&["a.b", "*.*"]), format!("CREATE PUBLICATION \"p\" FOR ALL TABLES {options}"));
         assert_eq!(
@@ -192,8 +200,12 @@ mod tests {
             persistence: 'p',
             ancestors: ancestors.iter().map(|table| name(table)).collect(),
         };
-        let configured =
-            [row(1, "root", 'p', &[]), row(2, "leaf", 'r', &["root"]), row(3, "t", 'r', &[]), row(4, "v", 'v', &[])];
+        let configured = [
+            row(1, "root", 'p', &[]),
+            row(2, "leaf", 'r', &["root"]),
+            row(3, "t", 'r', &[]),
+            row(4, "v", 'v', &[]),
+        ];
         let all = patterns(&["app.*"]);
         assert!(expansion(&all, &configured, 15, true).is_none());
         assert!(expansion(&[], &configured, 14, true).is_none());

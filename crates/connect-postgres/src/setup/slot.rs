@@ -150,9 +150,12 @@ async fn report_wait(sql: &SqlConnection, slot: &str, waited: Duration, limit: D
 
 async fn cancel(sql: &SqlConnection, pid: Option<i32>) -> Result<(), ConnectError> {
     let Some(pid) = pid else {
-        return Err(ConnectError::transient("the slot's creation cannot be cancelled: its process id is unknown"));
+        return Err(ConnectError::transient(
+            "the slot's creation cannot be cancelled: its process id is unknown",
+        ));
     };
-    sql.query("cancelling the slot's creation", "SELECT pg_cancel_backend($1)", &[(&pid, Type::INT4)]).await?;
+    sql.query("cancelling the slot's creation", "SELECT pg_cancel_backend($1)", &[(&pid, Type::INT4)])
+        .await?;
     Ok(())
 }
 

@@ -283,6 +283,11 @@ impl Config {
         self
     }
 
+    /// Whether the password may be sent in clear or as MD5 over TCP without TLS.
+    pub fn insecure_password_allowed(&self) -> bool {
+        self.allow_insecure_password
+    }
+
     /// How long each address may take to be connected, `None` for ever. Default 10 s.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Option<Duration>) -> Self {

@@ -108,7 +108,7 @@ impl Transport {
     }
 
     /// Nobody on the network can listen: TLS, or a Unix socket.
-    pub(crate) fn is_private(&self) -> bool {
+    pub fn is_private(&self) -> bool {
         self.peer.encrypted || matches!(self.stream, Stream::Unix(_))
     }
 
