@@ -2,20 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::types::ColumnType;
+pub use crabka_pgoutput::ReplicaIdentity;
 
-/// Replica identity of a table, from the Relation message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReplicaIdentity {
-    /// `d`: the primary key, if there is one.
-    Default,
-    /// `n`: nothing; the server rejects updates and deletes.
-    Nothing,
-    /// `f`: the whole old row.
-    Full,
-    /// `i`: a unique index.
-    Index,
-}
+use crate::types::ColumnType;
 
 /// One version of a table's description. Immutable: a new Relation message makes a new one.
 #[derive(Debug)]

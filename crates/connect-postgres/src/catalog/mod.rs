@@ -17,7 +17,7 @@ mod types;
 
 pub use name::{TableName, TablePattern, quote_identifier, quote_literal};
 pub use publication::{PublicationRow, PublicationTable, publication};
-pub use relation::{ColumnHint, RelationHints, relation_hints, relations};
+pub use relation::{ColumnHint, RelationHints, ancestors, relation_hints, relations};
 pub use server::{ServerInfo, server_info, wal_position};
 pub use slot::{PLUGIN, SlotFault, SlotHolder, SlotRow, slot, slot_holder};
 pub use tables::{TableRow, leaf_partitions, published_tables, tables_matching};

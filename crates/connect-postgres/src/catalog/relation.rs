@@ -183,3 +183,28 @@ fn add_index(hints: &mut RelationHints, row: &Row) -> Result<(), ConnectError> {
     }
     Ok(())
 }
+
+/// The tables that a table is a partition or an inheritance child of, on every level; `None` when there is no
+/// relation of that oid any more.
+///
+/// # Errors
+///
+/// As [`SqlConnection::query`].
+pub async fn ancestors(sql: &SqlConnection, oid: u32) -> Result<Option<Vec<TableName>>, ConnectError> {
+    let query = "WITH RECURSIVE up AS (\
+        SELECT c.oid, 0 AS level FROM pg_class c WHERE c.oid = $1 \
+        UNION SELECT i.inhparent, up.level + 1 FROM up JOIN pg_inherits i ON i.inhrelid = up.oid) \
+        SELECT n.nspname::text AS schema, c.relname::text AS name, up.level \
+        FROM up JOIN pg_class c ON c.oid = up.oid JOIN pg_namespace n ON n.oid = c.relnamespace";
+    let rows = sql.query("reading the parents of a table", query, &[(&oid, Type::OID)]).await?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let mut parents = Vec::new();
+    for row in &rows {
+        if column::<i32>(row, "level")? > 0 {
+            parents.push(TableName { schema: column(row, "schema")?, table: column(row, "name")? });
+        }
+    }
+    Ok(Some(parents))
+}

@@ -1,1 +1,2 @@
 //! From typed changes to bytes: `debezium` and `flat`.
+pub mod topic;

@@ -1,0 +1,147 @@
+//! What the source needs to know.
+
+use std::time::Duration;
+
+use crabka_connect::ConnectError;
+use crabka_pgrepl::StreamSettings;
+
+use crate::catalog::TablePattern;
+use crate::position::Fingerprint;
+use crate::records::DeleteRecords;
+use crate::setup::SetupRequest;
+
+/// The form in which the server sends values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BinaryMode {
+    /// Decided at start: see [`PostgresSourceConfig::binary`].
+    #[default]
+    Auto,
+    /// Text, which every type has.
+    Text,
+    /// Binary, as long as every captured column has a binary form that decodes to the same value; else text.
+    Binary,
+}
+
+/// Where the slot comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SlotMode {
+    /// A permanent slot; made, with the publication, at a first start without a stored offset.
+    #[default]
+    CreateIfMissing,
+    /// A permanent slot that must exist.
+    Existing,
+    /// A temporary slot, made at each start and gone with the connection: nothing survives a restart.
+    Temporary,
+}
+
+/// Configuration of a [`PostgresSource`](crate::PostgresSource).
+#[derive(Debug, Clone)]
+pub struct PostgresSourceConfig {
+    /// Connection data; the same for replication and for ordinary SQL.
+    pub connection: crabka_pgrepl::Config,
+    /// First part of every topic, and `source.name`.
+    pub topic_prefix: String,
+    /// Replication slot.
+    pub slot: String,
+    /// Where the slot comes from.
+    pub slot_mode: SlotMode,
+    /// Publication. An existing one is used as it is.
+    pub publication: String,
+    /// Captured tables; empty for all tables of the publication. Partitions and inheritance children of a listed
+    /// table are captured with it.
+    pub tables: Vec<TablePattern>,
+    /// `publish_via_partition_root` of a publication made by the source.
+    pub publish_via_partition_root: bool,
+    /// Text or binary values. `Auto` takes text: see `docs/adr/`.
+    pub binary: BinaryMode,
+    /// Whether TRUNCATE becomes records. Off by default, as in Debezium (`skipped.operations`).
+    pub truncate_events: bool,
+    /// Whether `pg_logical_emit_message` becomes records.
+    pub message_events: bool,
+    /// Which records a delete becomes.
+    pub deletes: DeleteRecords,
+    /// Topic of heartbeats; default `__debezium-heartbeat.<topic_prefix>`.
+    pub heartbeat_topic: Option<String>,
+    /// How often an idle position is emitted as a heartbeat, at most.
+    pub heartbeat_interval: Duration,
+    /// How long the source may leave the socket unread because its queue is full. After that it closes the
+    /// connection and comes back when there is room: an open but unread socket can block the server's checkpointer.
+    pub unread_limit: Duration,
+    /// Bytes of server messages that may wait in the queue between the session and `poll`.
+    pub queue_bytes: usize,
+    /// How long slot creation may wait for old transactions.
+    pub slot_creation_timeout: Duration,
+    /// Intervals of the standby status and of the watch over a silent server.
+    pub stream: StreamSettings,
+}
+
+impl PostgresSourceConfig {
+    /// The defaults for a connector called `name`: slot, publication and topic prefix are named after it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Configuration`] when `name` is empty.
+    pub fn new(name: &str, connection: crabka_pgrepl::Config) -> Result<Self, ConnectError> {
+        if name.is_empty() {
+            return Err(ConnectError::configuration("connector name is empty"));
+        }
+        Ok(Self {
+            connection,
+            topic_prefix: name.to_owned(),
+            slot: default_slot_name(name),
+            slot_mode: SlotMode::default(),
+            publication: name.to_owned(),
+            tables: Vec::new(),
+            publish_via_partition_root: false,
+            binary: BinaryMode::default(),
+            truncate_events: false,
+            message_events: true,
+            deletes: DeleteRecords::default(),
+            heartbeat_topic: None,
+            heartbeat_interval: Duration::from_secs(5),
+            unread_limit: Duration::from_secs(60),
+            queue_bytes: 16 << 20,
+            slot_creation_timeout: Duration::from_secs(60),
+            stream: StreamSettings::default(),
+        })
+    }
+
+    /// What publication and slot must be, for [`setup::plan`](crate::setup::plan).
+    pub fn setup_request(&self) -> SetupRequest {
+        let mut request = SetupRequest::new(&self.slot, &self.publication, self.tables.clone());
+        request.via_root = self.publish_via_partition_root;
+        request.wait.limit = self.slot_creation_timeout;
+        request
+    }
+
+    /// Everything that decides which changes of a transaction are emitted, and so what their ordinals count.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let mut tables: Vec<String> = self.tables.iter().map(ToString::to_string).collect();
+        tables.sort_unstable();
+        let flags = format!("truncate={} message={}", self.truncate_events, self.message_events);
+        Fingerprint::of(
+            [self.publication.as_str(), flags.as_str()].into_iter().chain(tables.iter().map(String::as_str)),
+        )
+    }
+}
+
+/// The connector's name in the letters a slot name may have: `[a-z0-9_]`, at most 63.
+fn default_slot_name(name: &str) -> String {
+    name.chars()
+        .map(|c| c.to_ascii_lowercase())
+        .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' })
+        .take(63)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slot_names_are_made_of_allowed_letters() {
+        assert_eq!(default_slot_name("orders"), "orders");
+        assert_eq!(default_slot_name("Orders-EU.1 é"), "orders_eu_1__");
+        assert_eq!(default_slot_name(&"x".repeat(100)).len(), 63);
+    }
+}

@@ -1,0 +1,412 @@
+//! The session task: owner of the socket, the decoder, the relation cache and the feedback timer.
+//!
+//! ```text
+//!  socket ──fill──▶ frames ──try_next──▶ decoder ──▶ assembler ──▶ batch ──▶ queue ──▶ PostgresSource::poll
+//!                                          │                                             │
+//!                     catalogue ◀──Relation┘            acknowledged position ◀──────────┘ (watch)
+//! ```
+//!
+//! The session reserves room in the queue *before* it reads, so a slow sink stops the reading and never the feedback,
+//! and only for a bounded time: an open but unread socket can block the server's checkpointer when the slot has to be
+//! invalidated. After that the connection is closed and the position kept.
+
+mod heartbeat;
+mod relations;
+pub(crate) mod start;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use crabka_connect::ConnectError;
+use crabka_pgoutput::{Decoder, Message};
+use crabka_pgrepl::{Lsn, ReplicationStream, ServerMessage, StreamEvent};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use self::heartbeat::HeartbeatTimer;
+use self::relations::{RelationCache, WireRelation};
+use crate::assemble::{Assembler, Batch};
+use crate::classify::replication_error;
+use crate::event::Operation;
+
+/// A batch is handed on at this many changes, so that `poll` never waits for more.
+const BATCH_CHANGES_MAX: usize = 1024;
+
+/// Batches that may wait in the queue: the session fills one while the source empties another. Their size follows from
+/// the configured bytes.
+pub(crate) const QUEUE_BATCHES: usize = 4;
+
+/// How long the last status and the server's goodbye may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a session ended without an error.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// It was told to.
+    Stopped,
+    /// Nobody took the batches for too long.
+    Unread,
+    /// A captured column has no binary form that we can read: start again on text.
+    TextNeeded,
+}
+
+/// The source's side of a running session.
+#[derive(Debug)]
+pub(crate) struct SessionHandle {
+    pub(crate) batches: mpsc::Receiver<Batch>,
+    acknowledged: watch::Sender<Lsn>,
+    received: Arc<AtomicU64>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<End, ConnectError>>,
+}
+
+impl SessionHandle {
+    /// Highest position this server has sent, the start position included.
+    pub(crate) fn received(&self) -> Lsn {
+        Lsn::new(self.received.load(Ordering::Acquire))
+    }
+
+    /// Passes an acknowledged position on; never goes back.
+    pub(crate) fn acknowledge(&self, lsn: Lsn) {
+        self.acknowledged.send_if_modified(|known| {
+            let moved = lsn > *known;
+            *known = lsn.max(*known);
+            moved
+        });
+    }
+
+    /// Why the session ended. Called when the queue is closed.
+    pub(crate) async fn end(self) -> Result<End, ConnectError> {
+        match self.task.await {
+            Ok(end) => end,
+            Err(error) => Err(ConnectError::bug("the replication session panicked").with_source(error)),
+        }
+    }
+
+    /// Ends the session: a last status is sent, and waited for as long as [`CLOSE_TIMEOUT`].
+    pub(crate) async fn stop(mut self) -> Result<End, ConnectError> {
+        let _ = self.stop.send(());
+        self.batches.close();
+        while self.batches.try_recv().is_ok() {}
+        match self.task.await {
+            Ok(end) => end,
+            Err(error) => Err(ConnectError::bug("the replication session panicked").with_source(error)),
+        }
+    }
+}
+
+/// Limits and switches of a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionOptions {
+    pub(crate) batch_bytes: usize,
+    pub(crate) unread_limit: Duration,
+    pub(crate) heartbeat_interval: Duration,
+    pub(crate) truncate_events: bool,
+    pub(crate) message_events: bool,
+    /// Whether the stream carries binary values.
+    pub(crate) binary: bool,
+}
+
+pub(crate) struct Session {
+    stream: ReplicationStream,
+    decoder: Decoder,
+    relations: RelationCache,
+    assembler: Assembler,
+    heartbeat: HeartbeatTimer,
+    options: SessionOptions,
+    batches: mpsc::Sender<Batch>,
+    acknowledged: watch::Receiver<Lsn>,
+    received: Arc<AtomicU64>,
+    stop: oneshot::Receiver<()>,
+    /// Set when the session is to end after the batch at hand.
+    ending: Option<End>,
+}
+
+impl Session {
+    /// Starts the task.
+    pub(crate) fn spawn(
+        stream: ReplicationStream,
+        relations: RelationCache,
+        assembler: Assembler,
+        options: SessionOptions,
+    ) -> SessionHandle {
+        let (batches, batches_out) = mpsc::channel(QUEUE_BATCHES);
+        let (acknowledged, acknowledged_out) = watch::channel(stream.acknowledged());
+        let received = Arc::new(AtomicU64::new(stream.received().as_u64()));
+        let (stop, stop_out) = oneshot::channel();
+        let session = Self {
+            heartbeat: HeartbeatTimer::new(options.heartbeat_interval, Instant::now()),
+            stream,
+            decoder: Decoder::default(),
+            relations,
+            assembler,
+            options,
+            batches,
+            acknowledged: acknowledged_out,
+            received: Arc::clone(&received),
+            stop: stop_out,
+            ending: None,
+        };
+        let task = tokio::spawn(session.run());
+        SessionHandle { batches: batches_out, acknowledged, received, stop, task }
+    }
+
+    async fn run(mut self) -> Result<End, ConnectError> {
+        let ended = self.stream_batches().await;
+        if matches!(ended, Ok(End::Stopped)) {
+            self.pass_acknowledged_on()?;
+        }
+        // Also after an error: the last status is what releases WAL, and a lost one is harmless.
+        if let Err(error) = self.stream.close(CLOSE_TIMEOUT).await {
+            tracing::debug!(%error, "the replication stream was not closed in order");
+        }
+        ended
+    }
+
+    async fn stream_batches(&mut self) -> Result<End, ConnectError> {
+        let queue = self.batches.clone();
+        loop {
+            let room = match self.wait_for_room(&queue).await? {
+                Ok(room) => room,
+                Err(end) => return Ok(end),
+            };
+            // What was read before an error is handed on before the error is.
+            let filled = self.fill_batch().await;
+            if !self.assembler.batch().items.is_empty() {
+                room.send(self.assembler.take_batch());
+            }
+            filled?;
+            if let Some(end) = self.ending.take() {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Waits for room in the queue with the feedback going on.
+    async fn wait_for_room<'q>(
+        &mut self,
+        queue: &'q mpsc::Sender<Batch>,
+    ) -> Result<Result<mpsc::Permit<'q, Batch>, End>, ConnectError> {
+        let deadline = Instant::now() + self.options.unread_limit;
+        loop {
+            tokio::select! {
+                biased;
+                // 1. A full drain is wanted before anything else happens.
+                _ = &mut self.stop => return Ok(Err(End::Stopped)),
+                // 2. An acknowledge releases WAL, and may be what the server waits for.
+                changed = self.acknowledged.changed() => {
+                    if changed.is_err() {
+                        return Ok(Err(End::Stopped));
+                    }
+                    self.pass_acknowledged_on()?;
+                }
+                // 3. Room.
+                room = queue.reserve() => {
+                    return Ok(room.map_err(|_closed| End::Stopped));
+                }
+                // 4. The bound on an unread socket.
+                () = tokio::time::sleep_until(deadline) => {
+                    tracing::warn!(
+                        limit_ms = self.options.unread_limit.as_millis(),
+                        position = %self.assembler.emitted().resume_lsn,
+                        "the queue has been full for too long: closing the replication connection, keeping the position"
+                    );
+                    return Ok(Err(End::Unread));
+                }
+                // 5. Feedback only; never ends but by an error.
+                ended = self.stream.keep_alive() => return Err(ended_by_feedback(ended)),
+            }
+        }
+    }
+
+    /// Reads until there is something to hand on, or a reason to end.
+    async fn fill_batch(&mut self) -> Result<(), ConnectError> {
+        loop {
+            self.pass_acknowledged_on()?;
+            while !self.batch_is_full() {
+                match self.stream.try_next().map_err(failed_streaming)? {
+                    Some(event) => self.handle(event).await?,
+                    None => break,
+                }
+                if self.ending.is_some() {
+                    return Ok(());
+                }
+            }
+            self.received.store(self.stream.received().as_u64(), Ordering::Release);
+            let acknowledged = *self.acknowledged.borrow();
+            let heartbeat_at = self.heartbeat.next(&self.assembler, acknowledged);
+            if heartbeat_at.is_some_and(|at| at <= Instant::now()) {
+                self.assembler.heartbeat();
+                self.heartbeat.sent(Instant::now());
+            }
+            if !self.assembler.batch().items.is_empty() {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                // 1. As in `wait_for_room`.
+                _ = &mut self.stop => {
+                    self.ending = Some(End::Stopped);
+                    return Ok(());
+                }
+                // 2. The loop passes it on.
+                changed = self.acknowledged.changed() => {
+                    if changed.is_err() {
+                        self.ending = Some(End::Stopped);
+                        return Ok(());
+                    }
+                    self.acknowledged.mark_changed();
+                }
+                // 3. Before reading: a flood of keepalives must not starve the heartbeat they ask for.
+                () = tokio::time::sleep_until(heartbeat_at.unwrap_or_else(Instant::now)), if heartbeat_at.is_some() => {}
+                // 4. Reads, and sends feedback when it is due.
+                filled = self.stream.fill() => filled.map_err(failed_streaming)?,
+            }
+        }
+    }
+
+    fn batch_is_full(&self) -> bool {
+        let batch = self.assembler.batch();
+        batch.items.len() >= BATCH_CHANGES_MAX || batch.bytes >= self.options.batch_bytes
+    }
+
+    fn pass_acknowledged_on(&mut self) -> Result<(), ConnectError> {
+        if self.acknowledged.has_changed().unwrap_or(false) {
+            let lsn = *self.acknowledged.borrow_and_update();
+            self.stream.acknowledge(lsn).map_err(failed_streaming)?;
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, event: StreamEvent) -> Result<(), ConnectError> {
+        match event {
+            StreamEvent::Wal { start, payload, .. } => self.message(start, payload).await,
+            StreamEvent::KeepAlive { wal_end, reply_requested, .. } => {
+                self.assembler.keepalive(wal_end);
+                if reply_requested {
+                    self.heartbeat.asked();
+                }
+                Ok(())
+            }
+            StreamEvent::Notice { notice } => self.notice(&notice),
+            StreamEvent::Ended => Err(ConnectError::transient("the server ended the replication stream")),
+        }
+    }
+
+    async fn message(&mut self, start: Lsn, payload: Bytes) -> Result<(), ConnectError> {
+        let message = self.decoder.decode(&payload).map_err(|error| {
+            ConnectError::bug(format!("undecodable message at {start}")).with_source(error)
+        })?;
+        match message {
+            Message::Insert(insert) => match self.relations.captured(insert.relation, start)? {
+                Some(relation) => {
+                    self.assembler.row(relation, Operation::Insert, start, &payload, None, Some(insert.new))
+                }
+                None => Ok(()),
+            },
+            Message::Update(update) => match self.relations.captured(update.relation, start)? {
+                Some(relation) => self.assembler.row(
+                    relation,
+                    Operation::Update,
+                    start,
+                    &payload,
+                    update.old,
+                    Some(update.new),
+                ),
+                None => Ok(()),
+            },
+            Message::Delete(delete) => match self.relations.captured(delete.relation, start)? {
+                Some(relation) => {
+                    self.assembler.row(relation, Operation::Delete, start, &payload, Some(delete.old), None)
+                }
+                None => Ok(()),
+            },
+            Message::Begin(begin) => self.assembler.begin(&begin),
+            Message::Commit(commit) => self.assembler.commit(&commit),
+            Message::Origin(origin) => {
+                self.assembler.origin(origin.lsn, origin.name);
+                Ok(())
+            }
+            Message::Relation(relation) => {
+                let relation = WireRelation::from(&relation);
+                self.relation(relation).await
+            }
+            Message::Truncate(truncate) if self.options.truncate_events => {
+                for oid in truncate.relations.iter() {
+                    if let Some(relation) = self.relations.captured(oid, start)? {
+                        self.assembler.truncate(
+                            relation,
+                            start,
+                            truncate.cascade,
+                            truncate.restart_identity,
+                        )?;
+                    }
+                }
+                Ok(())
+            }
+            Message::LogicalMessage(message) if self.options.message_events => {
+                self.assembler.message(&message, &payload)
+            }
+            // A Type message names a type that the catalogue is asked about anyway. 18 may send a Stream Abort that
+            // nobody asked for; it carries nothing outside streaming.
+            Message::Truncate(_)
+            | Message::LogicalMessage(_)
+            | Message::Type(_)
+            | Message::StreamAbort(_) => Ok(()),
+            _ => Err(ConnectError::bug(format!(
+                "a message of streamed or two-phase transactions at {start}, which were not asked for"
+            ))),
+        }
+    }
+
+    /// A notice never ends the stream, with one exception: 18 tells of a missing publication only by a warning, and
+    /// skips its changes.
+    fn notice(&self, notice: &ServerMessage) -> Result<(), ConnectError> {
+        if notice.sqlstate() == "55000" && notice.message().contains("skipped loading publication") {
+            return Err(ConnectError::configuration(format!(
+                "the publication does not exist at the slot's position, and the server skips its changes: {}",
+                notice.message()
+            ))
+            .with_sqlstate(notice.sqlstate())
+            .with_fix(
+                "a publication must exist before the slot is made: drop the slot, then run `crabka init`",
+            ));
+        }
+        tracing::info!(
+            severity = notice.severity(),
+            sqlstate = notice.sqlstate(),
+            "notice: {}",
+            notice.message()
+        );
+        Ok(())
+    }
+
+    async fn relation(&mut self, relation: WireRelation) -> Result<(), ConnectError> {
+        // The catalogue may be slow; the server must hear from us meanwhile.
+        let known = tokio::select! {
+            biased;
+            ended = self.stream.keep_alive() => return Err(ended_by_feedback(ended)),
+            known = self.relations.learn(relation) => known?,
+        };
+        if self.options.binary && known.captured && !known.binary_is_known {
+            tracing::info!(table = %known.name, "a column has no known binary form: switching the stream to text");
+            self.ending = Some(End::TextNeeded);
+        }
+        Ok(())
+    }
+}
+
+fn failed_streaming(error: crabka_pgrepl::Error) -> ConnectError {
+    replication_error("streaming", error)
+}
+
+fn ended_by_feedback(ended: Result<Infallible, crabka_pgrepl::Error>) -> ConnectError {
+    match ended {
+        Err(error) => failed_streaming(error),
+        Ok(never) => match never {},
+    }
+}

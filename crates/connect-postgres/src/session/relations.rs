@@ -1,0 +1,234 @@
+//! The tables of the stream, by oid: what the Relation messages said, joined with what the catalogue adds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crabka_connect::ConnectError;
+use crabka_pgrepl::Lsn;
+
+use crate::catalog::{self, RelationHints, TableName, TablePattern};
+use crate::envelope::topic;
+use crate::key::{KeyColumn, KeyHints, choose_key};
+use crate::relation::{Column, Relation, ReplicaIdentity};
+use crate::sql::SqlConnection;
+use crate::types::{ColumnType, TypeRegistry};
+
+/// Versions are unique in the process, so that caches of prepared output may outlive a session.
+static NEXT_VERSION: AtomicU64 = AtomicU64::new(1);
+
+/// Oids below this belong to the system: their types are built in, or of `information_schema`.
+const FIRST_USER_OID: u32 = 10_000;
+
+/// A Relation message, copied: it crosses a question to the catalogue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WireRelation {
+    oid: u32,
+    name: TableName,
+    identity: ReplicaIdentity,
+    columns: Vec<WireColumn>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WireColumn {
+    name: String,
+    type_oid: u32,
+    typmod: i32,
+    in_identity: bool,
+}
+
+impl From<&crabka_pgoutput::Relation<'_>> for WireRelation {
+    fn from(relation: &crabka_pgoutput::Relation<'_>) -> Self {
+        // An empty namespace means pg_catalog.
+        let schema = if relation.namespace.is_empty() { "pg_catalog" } else { relation.namespace };
+        Self {
+            oid: relation.oid,
+            name: TableName { schema: schema.to_owned(), table: relation.name.to_owned() },
+            identity: relation.identity,
+            columns: relation
+                .columns
+                .iter()
+                .map(|column| WireColumn {
+                    name: column.name.to_owned(),
+                    type_oid: column.type_oid,
+                    typmod: column.type_modifier,
+                    in_identity: column.key,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// What the session wants to know of a relation it has just learned.
+#[derive(Debug)]
+pub(crate) struct Learned {
+    pub(crate) name: TableName,
+    pub(crate) captured: bool,
+    /// Whether every column decodes from binary to the same value as from text.
+    pub(crate) binary_is_known: bool,
+}
+
+/// What outlives a session: the knowledge of types, and of keys by relation oid.
+#[derive(Debug, Default)]
+pub(crate) struct Knowledge {
+    types: TypeRegistry,
+    keys: HashMap<u32, Vec<String>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    wire: WireRelation,
+    relation: Arc<Relation>,
+    captured: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct RelationCache {
+    sql: SqlConnection,
+    topic_prefix: String,
+    tables: Vec<TablePattern>,
+    knowledge: Knowledge,
+    entries: HashMap<u32, Entry>,
+}
+
+impl RelationCache {
+    /// `tables` empty captures all.
+    pub(crate) fn new(sql: SqlConnection, topic_prefix: String, tables: Vec<TablePattern>) -> Self {
+        Self { sql, topic_prefix, tables, knowledge: Knowledge::default(), entries: HashMap::new() }
+    }
+
+    /// The relation of that oid if it is captured.
+    pub(crate) fn captured(&self, oid: u32, at: Lsn) -> Result<Option<&Arc<Relation>>, ConnectError> {
+        match self.entries.get(&oid) {
+            Some(entry) => Ok(entry.captured.then_some(&entry.relation)),
+            None => Err(ConnectError::bug(format!(
+                "a change of a relation that was not announced at {at}: {oid}"
+            ))),
+        }
+    }
+
+    /// Takes a Relation message in. It may come again at any time; an equal one changes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed until the catalogue has answered.
+    pub(crate) async fn learn(&mut self, wire: WireRelation) -> Result<Learned, ConnectError> {
+        let captured = self.is_captured(&wire).await?;
+        if captured {
+            self.learn_types(&wire).await?;
+        }
+        let hints = if captured { catalog::relation_hints(&self.sql, wire.oid).await? } else { None };
+        let relation = self.build(&wire, hints.as_ref());
+        let learned = Learned {
+            name: wire.name.clone(),
+            captured,
+            binary_is_known: relation.columns.iter().all(|column| column.column_type.binary_is_known()),
+        };
+        match self.entries.get_mut(&wire.oid) {
+            // Keep the old version where nothing changed: caches hang on it.
+            Some(entry)
+                if entry.wire == wire && entry.captured == captured && same(&entry.relation, &relation) => {}
+            _ => {
+                self.knowledge.keys.insert(wire.oid, key_names(&relation));
+                let entry = Entry { captured, relation: Arc::new(relation), wire };
+                self.entries.insert(entry.wire.oid, entry);
+            }
+        }
+        Ok(learned)
+    }
+
+    async fn is_captured(&self, wire: &WireRelation) -> Result<bool, ConnectError> {
+        let listed =
+            |name: &TableName| self.tables.iter().any(|pattern| pattern.matches(&name.schema, &name.table));
+        if self.tables.is_empty() || listed(&wire.name) {
+            return Ok(true);
+        }
+        // A partition or child of a listed table. A relation that is gone meanwhile has no parents to be asked for: it
+        // is captured, because a row too many can be ignored and a row too few cannot be had again.
+        Ok(match catalog::ancestors(&self.sql, wire.oid).await? {
+            Some(ancestors) => ancestors.iter().any(listed),
+            None => true,
+        })
+    }
+
+    async fn learn_types(&mut self, wire: &WireRelation) -> Result<(), ConnectError> {
+        let mut unknown: Vec<u32> = wire
+            .columns
+            .iter()
+            .map(|column| column.type_oid)
+            .filter(|oid| *oid >= FIRST_USER_OID && self.knowledge.types.get(*oid).is_none())
+            .collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        for entry in catalog::types(&self.sql, &unknown).await? {
+            self.knowledge.types.insert(entry);
+        }
+        Ok(())
+    }
+
+    fn build(&self, wire: &WireRelation, hints: Option<&RelationHints>) -> Relation {
+        let key_columns: Vec<KeyColumn<'_>> = wire
+            .columns
+            .iter()
+            .map(|column| KeyColumn { name: &column.name, in_identity: column.in_identity })
+            .collect();
+        let key = choose_key(
+            &key_columns,
+            wire.identity,
+            KeyHints {
+                primary_key: hints.map_or(&[], |hints| &hints.primary_key),
+                unique_index: hints.map_or(&[], |hints| {
+                    if hints.identity_index.is_empty() { &hints.unique_index } else { &hints.identity_index }
+                }),
+                last: self.knowledge.keys.get(&wire.oid).map_or(&[], Vec::as_slice),
+            },
+        );
+        let columns = wire
+            .columns
+            .iter()
+            .map(|column| Column {
+                name: column.name.clone(),
+                type_oid: column.type_oid,
+                typmod: column.typmod,
+                in_identity: column.in_identity,
+                // The catalogue speaks of now: it counts only where it speaks of the same column.
+                not_null: hints
+                    .and_then(|hints| hints.columns.get(&column.name))
+                    .filter(|hint| hint.type_oid == column.type_oid)
+                    .map(|hint| hint.not_null),
+                column_type: ColumnType::resolve(column.type_oid, column.typmod, &self.knowledge.types),
+            })
+            .collect();
+        Relation {
+            oid: wire.oid,
+            schema: wire.name.schema.clone(),
+            table: wire.name.table.clone(),
+            identity: wire.identity,
+            columns,
+            key,
+            topic: Arc::from(topic::for_table(&self.topic_prefix, &wire.name.schema, &wire.name.table)),
+            version: NEXT_VERSION.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
+fn key_names(relation: &Relation) -> Vec<String> {
+    relation
+        .key
+        .iter()
+        .filter_map(|&index| relation.columns.get(index))
+        .map(|column| column.name.clone())
+        .collect()
+}
+
+/// Whether two descriptions made from equal Relation messages say the same.
+fn same(a: &Relation, b: &Relation) -> bool {
+    a.key == b.key
+        && a.columns
+            .iter()
+            .zip(&b.columns)
+            .all(|(a, b)| a.not_null == b.not_null && a.column_type == b.column_type)
+}

@@ -1,0 +1,170 @@
+//! The start of a session: look at server, publication and slot, check the position, then stream.
+
+use std::sync::Arc;
+
+use crabka_connect::ConnectError;
+use crabka_pgrepl::{CreateSlot, Lsn, ReplicationClient, SlotSnapshot, StartReplication};
+
+use super::relations::RelationCache;
+use super::{QUEUE_BATCHES, Session, SessionHandle, SessionOptions};
+use crate::assemble::Assembler;
+use crate::catalog::{self, ServerInfo, SlotRow};
+use crate::classify::replication_error;
+use crate::config::{BinaryMode, PostgresSourceConfig, SlotMode};
+use crate::event::SourceInfo;
+use crate::position::{Position, StoredPosition, StreamIdentity};
+use crate::setup;
+use crate::sql::SqlConnection;
+use crate::verify::{self, ServerState};
+
+/// The oldest server that is supported.
+const VERSION_MIN: u32 = 140_000;
+
+/// A running session and the stream it reads.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) session: SessionHandle,
+    pub(crate) identity: StreamIdentity,
+}
+
+/// Starts at `stored`, or without one at the slot's own position.
+pub(crate) async fn start(
+    config: &PostgresSourceConfig,
+    source: &Arc<SourceInfo>,
+    stored: Option<StoredPosition>,
+    text_only: bool,
+) -> Result<Started, ConnectError> {
+    let sql = SqlConnection::connect(&config.connection).await?;
+    let server = catalog::server_info(&sql).await?;
+    supported(&server)?;
+    let identity = StreamIdentity {
+        system_id: server.system_identifier.to_string(),
+        database: server.database.clone(),
+        slot: config.slot.clone(),
+    };
+    // First of all: a stored position must never be answered by making a slot.
+    if let Some(stored) = &stored {
+        verify::same_stream(&stored.identity, &identity)?;
+    }
+    // The same server for both connections, also where a URL names several.
+    let connection = config.connection.clone().pinned_to(sql.peer());
+    let mut client = ReplicationClient::connect(&connection).await.map_err(connecting)?;
+    let position = place(config, &sql, &mut client, &server, &identity, stored.as_ref()).await?;
+    let binary = config.binary == BinaryMode::Binary && !text_only;
+    let start = StartReplication::new(&config.slot, position.resume_lsn)
+        .publications([&config.publication])
+        .messages(config.message_events)
+        .binary(binary)
+        .settings(config.stream);
+    let stream = client
+        .start_replication(&start)
+        .await
+        .map_err(|error| replication_error("starting replication", error))?;
+    tracing::info!(
+        slot = %config.slot, publication = %config.publication, position = %position.resume_lsn, binary,
+        server = %server.version, "streaming"
+    );
+    let relations = RelationCache::new(sql, config.topic_prefix.clone(), config.tables.clone());
+    let options = SessionOptions {
+        batch_bytes: config.queue_bytes / QUEUE_BATCHES,
+        unread_limit: config.unread_limit,
+        heartbeat_interval: config.heartbeat_interval,
+        truncate_events: config.truncate_events,
+        message_events: config.message_events,
+        binary,
+    };
+    let assembler = Assembler::new(Arc::clone(source), position);
+    Ok(Started { session: Session::spawn(stream, relations, assembler, options), identity })
+}
+
+fn supported(server: &ServerInfo) -> Result<(), ConnectError> {
+    if server.version_num < VERSION_MIN {
+        return Err(ConnectError::configuration(format!(
+            "PostgreSQL 14 or newer is needed, the server is {}",
+            server.version
+        )));
+    }
+    if server.wal_level != "logical" {
+        return Err(ConnectError::configuration(format!(
+            "wal_level is {}, logical is needed",
+            server.wal_level
+        ))
+        .with_fix("ALTER SYSTEM SET wal_level = 'logical'; then restart the server"));
+    }
+    Ok(())
+}
+
+/// Finds out where to start, and makes publication and slot where that is allowed.
+async fn place(
+    config: &PostgresSourceConfig,
+    sql: &SqlConnection,
+    client: &mut ReplicationClient,
+    server: &ServerInfo,
+    identity: &StreamIdentity,
+    stored: Option<&StoredPosition>,
+) -> Result<Position, ConnectError> {
+    if config.slot_mode == SlotMode::Temporary {
+        return temporary_slot(config, sql, client).await;
+    }
+    let slot = catalog::slot(sql, &config.slot).await?;
+    if let Some(stored) = stored {
+        let system = client.identify_system().await.map_err(connecting)?;
+        let state = ServerState { identity: identity.clone(), wal_end: system.position };
+        verify::honoured(stored, &state, slot.as_ref())?;
+        publication_exists(config, sql).await?;
+        return Ok(stored.position);
+    }
+    let slot = match slot {
+        Some(slot) => slot,
+        None if config.slot_mode == SlotMode::CreateIfMissing => {
+            create_missing(config, sql).await?;
+            catalog::slot(sql, &config.slot).await?.ok_or_else(|| missing_slot(config))?
+        }
+        None => return Err(missing_slot(config)),
+    };
+    publication_exists(config, sql).await?;
+    slot_position(&slot, &server.database)
+}
+
+/// Makes the publication, then the slot: a publication made later does not exist at the slot's position.
+async fn create_missing(config: &PostgresSourceConfig, sql: &SqlConnection) -> Result<(), ConnectError> {
+    let request = config.setup_request();
+    let plan = setup::plan(sql, &request).await?;
+    setup::apply(sql, &config.connection, &request, &plan, std::future::pending()).await?;
+    Ok(())
+}
+
+async fn temporary_slot(
+    config: &PostgresSourceConfig,
+    sql: &SqlConnection,
+    client: &mut ReplicationClient,
+) -> Result<Position, ConnectError> {
+    publication_exists(config, sql).await?;
+    let slot = CreateSlot::new(&config.slot).temporary(true).snapshot(SlotSnapshot::Nothing);
+    let wait = config.setup_request().wait;
+    let created = setup::create_slot(sql, client, &slot, &wait, std::future::pending()).await?;
+    Ok(Position::at(created.consistent_point))
+}
+
+async fn publication_exists(config: &PostgresSourceConfig, sql: &SqlConnection) -> Result<(), ConnectError> {
+    if catalog::publication(sql, &config.publication).await?.is_some() {
+        return Ok(());
+    }
+    Err(ConnectError::configuration(format!("publication does not exist: {}", config.publication)).with_fix(
+        "run `crabka init`; if a slot exists already, drop it first: a publication must exist before its slot is made",
+    ))
+}
+
+fn missing_slot(config: &PostgresSourceConfig) -> ConnectError {
+    ConnectError::configuration(format!("replication slot does not exist: {}", config.slot))
+        .with_fix("run `crabka init`")
+}
+
+fn connecting(error: crabka_pgrepl::Error) -> ConnectError {
+    replication_error("connecting for replication", error)
+}
+
+fn slot_position(slot: &SlotRow, database: &str) -> Result<Position, ConnectError> {
+    verify::usable_slot(slot, database)?;
+    Ok(Position::at(slot.confirmed_flush_lsn.unwrap_or(Lsn::ZERO)))
+}

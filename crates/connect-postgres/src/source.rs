@@ -1,0 +1,248 @@
+//! `impl Source`: what the host drives.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crabka_connect::{ConnectError, ConnectRecord, Source, SourceOffset};
+use crabka_pgrepl::Lsn;
+use tokio::time::timeout;
+
+use crate::assemble::Item;
+use crate::config::PostgresSourceConfig;
+use crate::event::{ChangeEvent, ChangeKey, SourceInfo};
+use crate::position::{Fingerprint, Position, StoredPosition, StreamIdentity};
+use crate::records::{ChangeRecord, Expander, FixedTopics, Placed};
+use crate::session::start::{self, Started};
+use crate::session::{End, SessionHandle};
+use crate::verify::same_stream;
+
+/// How long `poll` waits on an idle stream before it says *caught up*. Short, because the host acknowledges between
+/// polls.
+const IDLE_WAIT: Duration = Duration::from_millis(5);
+
+/// Changes of a PostgreSQL database, read from a logical replication slot.
+///
+/// The session with the server starts at the first [`poll`](Source::poll) or at [`seek`](Source::seek). After a
+/// transient error the next poll starts a new one right behind the last record that was polled: a host may simply
+/// back off and poll again.
+///
+/// # Positions
+///
+/// [`checkpoint`](Source::checkpoint) holds the resume LSN, and inside a transaction its commit LSN and the number of
+/// its changes already polled. [`acknowledge`](Source::acknowledge) tells the server within milliseconds; the slot then
+/// releases WAL. An idle position arrives as a heartbeat record, so that it takes the same way.
+///
+/// # Cancel safety
+///
+/// The future of `poll` and `poll_batch` may be dropped: no record is lost by it.
+#[derive(Debug)]
+pub struct PostgresSource {
+    config: PostgresSourceConfig,
+    source: Arc<SourceInfo>,
+    expander: Expander,
+    fingerprint: Fingerprint,
+    /// The stream, once the server has told it.
+    identity: Option<StreamIdentity>,
+    /// Behind the last change of which all records were polled.
+    position: Option<Position>,
+    session: Option<SessionHandle>,
+    items: std::vec::IntoIter<Item>,
+    records: VecDeque<Placed>,
+    acknowledged: Lsn,
+    /// A captured column cannot be read in binary.
+    text_only: bool,
+}
+
+impl PostgresSource {
+    /// A source that has not connected yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Configuration`] when the configuration contradicts itself.
+    pub fn new(config: PostgresSourceConfig) -> Result<Self, ConnectError> {
+        let topics = FixedTopics {
+            message: crate::envelope::topic::for_messages(&config.topic_prefix).into(),
+            heartbeat: config
+                .heartbeat_topic
+                .clone()
+                .unwrap_or_else(|| crate::envelope::topic::for_heartbeats(&config.topic_prefix))
+                .into(),
+        };
+        Ok(Self {
+            source: Arc::new(SourceInfo {
+                topic_prefix: config.topic_prefix.clone(),
+                database: config.connection.dbname().to_owned(),
+            }),
+            expander: Expander::new(config.deletes, topics),
+            fingerprint: config.fingerprint(),
+            config,
+            identity: None,
+            position: None,
+            session: None,
+            items: Vec::new().into_iter(),
+            records: VecDeque::new(),
+            acknowledged: Lsn::ZERO,
+            text_only: false,
+        })
+    }
+
+    /// Starts a session where the last one left off, if none is running.
+    async fn connect(&mut self) -> Result<(), ConnectError> {
+        if self.session.is_some() {
+            return Ok(());
+        }
+        let stored = match (&self.identity, self.position) {
+            (Some(identity), Some(position)) => {
+                Some(StoredPosition { identity: identity.clone(), position, fingerprint: self.fingerprint })
+            }
+            _ => None,
+        };
+        self.start(stored).await
+    }
+
+    async fn start(&mut self, stored: Option<StoredPosition>) -> Result<(), ConnectError> {
+        let Started { session, identity } =
+            start::start(&self.config, &self.source, stored, self.text_only).await?;
+        session.acknowledge(self.acknowledged);
+        self.identity = Some(identity);
+        self.session = Some(session);
+        Ok(())
+    }
+
+    /// Waits for changes, at most [`IDLE_WAIT`] once the session runs. `false`: caught up.
+    async fn receive(&mut self) -> Result<bool, ConnectError> {
+        loop {
+            self.connect().await?;
+            let Some(session) = self.session.as_mut() else { return Ok(false) };
+            match timeout(IDLE_WAIT, session.batches.recv()).await {
+                Err(_elapsed) => return Ok(false),
+                Ok(Some(batch)) => {
+                    self.items = batch.items.into_iter();
+                    return Ok(true);
+                }
+                Ok(None) => self.session_ended().await?,
+            }
+        }
+    }
+
+    async fn session_ended(&mut self) -> Result<(), ConnectError> {
+        let Some(session) = self.session.take() else { return Ok(()) };
+        match session.end().await? {
+            End::TextNeeded => self.text_only = true,
+            // There is room again, or the next poll makes the session anew.
+            End::Unread | End::Stopped => {}
+        }
+        Ok(())
+    }
+
+    /// Moves up to `limit` records from what was received to `out`.
+    fn hand_out(&mut self, limit: usize, out: &mut Vec<ChangeRecord>) -> usize {
+        let mut count = 0;
+        while count < limit {
+            if let Some((record, position)) = self.records.pop_front() {
+                out.push(record);
+                count += 1;
+                self.position = position.or(self.position);
+            } else if let Some(item) = self.items.next() {
+                self.expander.expand(item, &mut self.records);
+            } else if let Some(batch) =
+                self.session.as_mut().and_then(|session| session.batches.try_recv().ok())
+            {
+                self.items = batch.items.into_iter();
+            } else {
+                break;
+            }
+        }
+        count
+    }
+
+    fn stored(&self, offset: &SourceOffset) -> Result<StoredPosition, ConnectError> {
+        let stored = StoredPosition::from_offset(offset)?;
+        if let Some(identity) = &self.identity {
+            same_stream(&stored.identity, identity)?;
+        }
+        Ok(stored)
+    }
+}
+
+#[async_trait]
+impl Source<ChangeKey, ChangeEvent> for PostgresSource {
+    async fn poll(&mut self) -> Result<Option<ConnectRecord<ChangeKey, ChangeEvent>>, ConnectError> {
+        let mut out = Vec::with_capacity(1);
+        self.poll_batch(1, &mut out).await?;
+        Ok(out.pop())
+    }
+
+    fn checkpoint(&self) -> Option<SourceOffset> {
+        let (identity, position) = (self.identity.clone()?, self.position?);
+        Some(StoredPosition { identity, position, fingerprint: self.fingerprint }.to_offset())
+    }
+
+    /// Checks the position against the server and starts streaming there.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Offset`] when the position cannot be honoured: other cluster, database or slot; slot missing, lost
+    /// or confirmed past the position; position beyond the server's WAL; unknown fields. Other classes when the server
+    /// cannot be reached or used.
+    async fn seek(&mut self, offset: SourceOffset) -> Result<(), ConnectError> {
+        if let Some(session) = self.session.take() {
+            session.stop().await?;
+        }
+        self.items = Vec::new().into_iter();
+        self.records.clear();
+        let mut stored = StoredPosition::from_offset(&offset)?;
+        if stored.fingerprint != self.fingerprint && stored.position.open.take().is_some() {
+            tracing::warn!(
+                position = %stored.position.resume_lsn,
+                "publication or filters changed in the middle of a transaction: delivering it again from its start"
+            );
+        }
+        self.start(Some(stored.clone())).await?;
+        self.position = Some(stored.position);
+        Ok(())
+    }
+
+    /// Releases WAL up to the offset's position. The server hears of it within milliseconds.
+    ///
+    /// An offset below the last acknowledged one changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Offset`] when the offset belongs to another stream, or lies beyond everything this server has
+    /// sent: PostgreSQL would accept that unchecked and never deliver what commits below it.
+    async fn acknowledge(&mut self, offset: &SourceOffset) -> Result<(), ConnectError> {
+        let lsn = self.stored(offset)?.position.resume_lsn;
+        // What was polled came from this server; a session that has ended in between does not make it untrue.
+        let polled = self.position.map_or(Lsn::ZERO, |position| position.resume_lsn);
+        let received = self.session.as_ref().map_or(Lsn::ZERO, SessionHandle::received).max(polled);
+        if lsn > received {
+            return Err(ConnectError::offset(format!(
+                "refusing to acknowledge a position the server has not sent: acknowledged {lsn}, received {received}"
+            )));
+        }
+        self.acknowledged = self.acknowledged.max(lsn);
+        if let Some(session) = &self.session {
+            session.acknowledge(self.acknowledged);
+        }
+        Ok(())
+    }
+
+    /// Ends the session. The last acknowledged position is sent to the server before.
+    async fn close(&mut self) -> Result<(), ConnectError> {
+        match self.session.take() {
+            Some(session) => session.stop().await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    async fn poll_batch(&mut self, limit: usize, out: &mut Vec<ChangeRecord>) -> Result<usize, ConnectError> {
+        let count = self.hand_out(limit, out);
+        if count > 0 || limit == 0 || !self.receive().await? {
+            return Ok(count);
+        }
+        Ok(self.hand_out(limit, out))
+    }
+}

@@ -1,0 +1,196 @@
+//! Whether a slot can be used, and whether a stored position can be honoured. Pure, so that each rule has its test.
+//!
+//! PostgreSQL itself checks none of this: a start position behind the slot is moved forward in silence, one beyond the
+//! server's WAL streams nothing without an error.
+
+use crabka_connect::ConnectError;
+use crabka_pgrepl::Lsn;
+
+use crate::catalog::SlotRow;
+use crate::position::{StoredPosition, StreamIdentity};
+
+/// What the server says of itself at the start of a session.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerState {
+    pub(crate) identity: StreamIdentity,
+    /// End of its WAL.
+    pub(crate) wal_end: Lsn,
+}
+
+/// Errors a slot that cannot be streamed from, whatever the position.
+pub(crate) fn usable_slot(slot: &SlotRow, database: &str) -> Result<(), ConnectError> {
+    if let Some(fault) = slot.fault(database) {
+        return Err(fault.to_error(slot));
+    }
+    let name = &slot.name;
+    if slot.two_phase {
+        return Err(ConnectError::configuration(format!(
+            "replication slot is two-phase, which this source does not read: {name}"
+        ))
+        .with_fix(format!(
+            "ALTER_REPLICATION_SLOT {name} (TWO_PHASE false) on PostgreSQL 18, or make a new slot without two_phase"
+        )));
+    }
+    Ok(())
+}
+
+/// Errors a stored position that this server and slot cannot honour.
+pub(crate) fn honoured(
+    stored: &StoredPosition,
+    server: &ServerState,
+    slot: Option<&SlotRow>,
+) -> Result<(), ConnectError> {
+    same_stream(&stored.identity, &server.identity)?;
+    let resume = stored.position.resume_lsn;
+    let name = &stored.identity.slot;
+    let Some(slot) = slot else {
+        return Err(ConnectError::offset(format!(
+            "a position is stored but the replication slot is gone: slot {name}, position {resume}"
+        ))
+        .with_fix(start_anew(name)));
+    };
+    usable_slot(slot, &server.identity.database)?;
+    if let Some(confirmed) = slot.confirmed_flush_lsn.filter(|confirmed| *confirmed > resume) {
+        return Err(ConnectError::offset(format!(
+            "replication slot {name} is ahead of the stored position, so changes between are gone from it (somebody else \
+             consumed them, or the slot was made anew): stored {resume}, available from {confirmed}"
+        ))
+        .with_fix(start_anew(name)));
+    }
+    if resume > server.wal_end {
+        return Err(ConnectError::offset(format!(
+            "the stored position is beyond the server's WAL, so it belongs to another history of this server: stored \
+             {resume}, server at {}",
+            server.wal_end
+        ))
+        .with_fix("restore the server to a state that contains the position, or remove the stored offset to start anew"));
+    }
+    Ok(())
+}
+
+/// Errors a position of another cluster, database or slot.
+pub(crate) fn same_stream(stored: &StreamIdentity, server: &StreamIdentity) -> Result<(), ConnectError> {
+    let differs = |what: &str, stored: &str, found: &str| {
+        ConnectError::offset(format!(
+            "the stored position belongs to another {what}: stored {stored}, found {found}"
+        ))
+        .with_fix("point the source at the server it was reading, or remove the stored offset to start anew")
+    };
+    if stored.system_id != server.system_id {
+        return Err(differs("cluster (system identifier)", &stored.system_id, &server.system_id));
+    }
+    if stored.database != server.database {
+        return Err(differs("database", &stored.database, &server.database));
+    }
+    if stored.slot != server.slot {
+        return Err(differs("replication slot", &stored.slot, &server.slot));
+    }
+    Ok(())
+}
+
+fn start_anew(slot: &str) -> String {
+    format!(
+        "either restore the slot {slot} with a backup of the server, or accept the gap: remove the stored offset (and \
+         make the slot with `crabka init` if it is missing) to start at the slot's own position"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::position::{Fingerprint, Position};
+
+    fn identity() -> StreamIdentity {
+        StreamIdentity { system_id: "7".into(), database: "shop".into(), slot: "orders".into() }
+    }
+
+    fn stored(lsn: u64) -> StoredPosition {
+        StoredPosition {
+            identity: identity(),
+            position: Position::at(Lsn::new(lsn)),
+            fingerprint: Fingerprint::of([]),
+        }
+    }
+
+    fn server(wal_end: u64) -> ServerState {
+        ServerState { identity: identity(), wal_end: Lsn::new(wal_end) }
+    }
+
+    fn slot(confirmed: u64) -> SlotRow {
+        SlotRow {
+            name: "orders".into(),
+            plugin: Some("pgoutput".into()),
+            slot_type: "logical".into(),
+            database: Some("shop".into()),
+            temporary: false,
+            active: false,
+            active_pid: None,
+            restart_lsn: Some(Lsn::new(1)),
+            confirmed_flush_lsn: Some(Lsn::new(confirmed)),
+            wal_status: Some("reserved".into()),
+            safe_wal_size: None,
+            two_phase: false,
+            conflicting: None,
+            invalidation_reason: None,
+            failover: None,
+            synced: None,
+        }
+    }
+
+    fn lost(result: Result<(), ConnectError>, words: &[&str]) {
+        let error = result.unwrap_err();
+        assert!(matches!(error, ConnectError::Offset(_)), "{error}");
+        assert!(error.fix().is_some(), "{error}");
+        for word in words {
+            assert!(error.message().contains(word), "{word}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_slot_at_or_behind_the_position_is_normal() {
+        assert!(honoured(&stored(0x100), &server(0x200), Some(&slot(0x100))).is_ok());
+        assert!(honoured(&stored(0x100), &server(0x100), Some(&slot(0x10))).is_ok());
+    }
+
+    #[test]
+    fn del_26_a_slot_ahead_of_the_position_is_lost() {
+        lost(honoured(&stored(0x100), &server(0x200), Some(&slot(0x101))), &["0/100", "0/101", "orders"]);
+    }
+
+    #[test]
+    fn del_63_a_position_beyond_the_servers_wal_is_lost() {
+        lost(honoured(&stored(0x201), &server(0x200), Some(&slot(0x100))), &["0/201", "0/200"]);
+    }
+
+    #[test]
+    fn del_25_a_stored_position_without_a_slot_is_lost() {
+        lost(honoured(&stored(0x100), &server(0x200), None), &["orders", "0/100"]);
+    }
+
+    #[test]
+    fn del_27_a_lost_slot_is_a_lost_position() {
+        let invalidated = SlotRow { wal_status: Some("lost".into()), confirmed_flush_lsn: None, ..slot(0) };
+        lost(honoured(&stored(0x100), &server(0x200), Some(&invalidated)), &["orders", "lost"]);
+    }
+
+    #[test]
+    fn del_32_a_position_of_another_cluster_database_or_slot_is_lost() {
+        let others: [(&str, StreamIdentity); 3] = [
+            ("system identifier", StreamIdentity { system_id: "8".into(), ..identity() }),
+            ("database", StreamIdentity { database: "other".into(), ..identity() }),
+            ("slot", StreamIdentity { slot: "other".into(), ..identity() }),
+        ];
+        for (word, identity) in others {
+            let server = ServerState { identity, ..server(0x200) };
+            lost(honoured(&stored(0x100), &server, Some(&slot(0x100))), &[word]);
+        }
+    }
+
+    #[test]
+    fn del_65_a_two_phase_slot_is_a_configuration_error() {
+        let slot = SlotRow { two_phase: true, ..slot(0x100) };
+        let error = usable_slot(&slot, "shop").unwrap_err();
+        assert!(matches!(error, ConnectError::Configuration(_)));
+        assert!(error.message().contains("two-phase") && error.message().contains("orders"));
+    }
+}
