@@ -1,0 +1,124 @@
+//! What librdkafka tells on the side: its log, its errors, and the delivery reports.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rdkafka::ClientContext;
+use rdkafka::Message;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::ConsumerContext;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::{NoCustomPartitioner, ProducerContext};
+
+use crate::classify;
+use crate::ledger::{Failure, Ledger, Rejection};
+
+/// The error that a client reported last, outside of any request: why it cannot connect, for example.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Events {
+    last: Arc<Mutex<Option<(RDKafkaErrorCode, String)>>>,
+}
+
+impl Events {
+    pub(crate) fn last_error(&self) -> Option<(RDKafkaErrorCode, String)> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn remember(&self, code: RDKafkaErrorCode, reason: &str) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // "all brokers down" follows the reason why each of them is; the reason is worth more.
+        if code != RDKafkaErrorCode::AllBrokersDown || last.is_none() {
+            *last = Some((code, reason.to_owned()));
+        }
+    }
+}
+
+impl ClientContext for Events {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        match level {
+            // librdkafka retries what it logs as an error; what is final comes back as an error of a request.
+            RDKafkaLogLevel::Emerg
+            | RDKafkaLogLevel::Alert
+            | RDKafkaLogLevel::Critical
+            | RDKafkaLogLevel::Error
+            | RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", facility, "{message}"),
+            RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {
+                tracing::info!(target: "librdkafka", facility, "{message}");
+            }
+            RDKafkaLogLevel::Debug => tracing::debug!(target: "librdkafka", facility, "{message}"),
+        }
+    }
+
+    fn stats_raw(&self, statistics: &[u8]) {
+        tracing::debug!(target: "librdkafka", statistics = %String::from_utf8_lossy(statistics), "statistics");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(target: "librdkafka", "{error}: {reason}");
+        if let Some(code) = classify::code_of(&error) {
+            self.remember(code, reason);
+        }
+    }
+}
+
+impl ConsumerContext for Events {}
+
+/// Which errors reject a record (kept whole for a dead letter) rather than fail its batch.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rejectable {
+    pub(crate) unauthorized: bool,
+}
+
+impl Rejectable {
+    pub(crate) fn covers(self, code: RDKafkaErrorCode) -> bool {
+        match code {
+            // Kept even when the policy is to stop: the error names size and key columns.
+            RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::MessageBatchTooLarge => true,
+            RDKafkaErrorCode::TopicAuthorizationFailed => self.unauthorized,
+            _ => false,
+        }
+    }
+}
+
+/// Context of a producer: counts delivery reports into a ledger.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reports {
+    pub(crate) events: Events,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) rejectable: Rejectable,
+}
+
+impl ClientContext for Reports {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.events.log(level, facility, message);
+    }
+
+    fn stats_raw(&self, statistics: &[u8]) {
+        self.events.stats_raw(statistics);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.events.error(error, reason);
+    }
+}
+
+impl ProducerContext<NoCustomPartitioner> for Reports {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        let (error, message) = match result {
+            Ok(_) => return self.ledger.report_delivered(),
+            Err(failed) => failed,
+        };
+        let code = classify::code_of(error).unwrap_or(RDKafkaErrorCode::Unknown);
+        if self.rejectable.covers(code) {
+            self.ledger.report_rejected(Rejection { code, message: message.detach() });
+        } else {
+            self.ledger.report_failed(|| Failure {
+                code,
+                topic: message.topic().to_owned(),
+                partition: message.partition(),
+            });
+        }
+    }
+}
