@@ -62,6 +62,24 @@ pub(crate) fn class_of(code: RDKafkaErrorCode) -> ErrorClass {
     }
 }
 
+/// Whether the brokers refuse who we say we are.
+pub(crate) fn is_refused_credentials(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode as Code;
+    matches!(code, Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism)
+}
+
+/// Whether a connection is refused for a reason that waiting does not cure.
+pub(crate) fn is_refused_connection(code: RDKafkaErrorCode) -> bool {
+    is_refused_credentials(code) || matches!(code, RDKafkaErrorCode::SSL | RDKafkaErrorCode::SecurityDisabled)
+}
+
+/// Whether an error says that a topic may not be used by this client.
+pub(crate) fn is_unauthorized(error: &ConnectError) -> bool {
+    use std::error::Error as _;
+    let code = error.source().and_then(|source| source.downcast_ref::<KafkaError>()).and_then(code_of);
+    code == Some(RDKafkaErrorCode::TopicAuthorizationFailed)
+}
+
 /// What the operator can do about an error code.
 fn fix_of(code: RDKafkaErrorCode, topic: Option<&str>) -> Option<String> {
     use RDKafkaErrorCode as Code;
@@ -79,9 +97,9 @@ fn fix_of(code: RDKafkaErrorCode, topic: Option<&str>) -> Option<String> {
         Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => {
             Some("check the properties sasl.mechanism, sasl.username and sasl.password".to_owned())
         }
-        Code::SSL | Code::SecurityDisabled => {
-            Some("check the properties security.protocol, ssl.ca.location and the broker's listener".to_owned())
-        }
+        Code::SSL | Code::SecurityDisabled => Some(
+            "check the properties security.protocol, ssl.ca.location and the broker's listener".to_owned(),
+        ),
         Code::UnknownTopic | Code::UnknownTopicOrPartition => Some(format!(
             "kafka-topics.sh --bootstrap-server HOST:PORT --create --topic {name}, or set create_topics = true"
         )),

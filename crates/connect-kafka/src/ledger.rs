@@ -96,8 +96,9 @@ impl Ledger {
         self.outstanding.load(SeqCst)
     }
 
-    pub(crate) fn delivered(&self) -> u64 {
-        self.delivered.load(SeqCst)
+    /// Records delivered since this was asked last.
+    pub(crate) fn take_delivered(&self) -> u64 {
+        self.delivered.swap(0, SeqCst)
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -112,10 +113,6 @@ impl Ledger {
 
     pub(crate) fn take_rejections(&self) -> Vec<Rejection> {
         std::mem::take(&mut *locked(&self.rejections))
-    }
-
-    pub(crate) fn has_rejections(&self) -> bool {
-        !locked(&self.rejections).is_empty()
     }
 
     /// Waits until at most `target` records are outstanding.
@@ -164,7 +161,7 @@ mod tests {
         };
         ledger.wait(0, LONG).await.unwrap();
         reporter.join().unwrap();
-        assert_eq!(ledger.delivered(), 1_000);
+        assert_eq!(ledger.take_delivered(), 1_000);
     }
 
     #[tokio::test]
@@ -212,7 +209,10 @@ mod tests {
             ledger.report_failed(|| Failure { code, topic: "t".into(), partition });
         }
         let (failure, count) = ledger.take_failure().unwrap();
-        assert_eq!((failure.code, failure.partition, count), (RDKafkaErrorCode::TopicAuthorizationFailed, 0, 2));
+        assert_eq!(
+            (failure.code, failure.partition, count),
+            (RDKafkaErrorCode::TopicAuthorizationFailed, 0, 2)
+        );
         assert!(!ledger.has_failed());
     }
 }

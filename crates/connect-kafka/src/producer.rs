@@ -13,7 +13,7 @@ use rdkafka::message::{Header, OwnedHeaders, OwnedMessage, ToBytes};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer};
 
 use crate::classify;
-use crate::events::{Rejectable, Reports};
+use crate::events::{Events, Rejectable, Reports};
 use crate::ledger::{Ledger, Rejection, Stalled};
 use crate::properties;
 
@@ -70,19 +70,60 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
-    pub(crate) fn new(config: &ClientConfig, rejectable: Rejectable) -> Result<Self, ConnectError> {
-        let reports = Reports { rejectable, ..Reports::default() };
+    /// A producer that reports into `ledger`, in which nothing may be outstanding.
+    pub(crate) fn new(
+        config: &ClientConfig,
+        rejectable: Rejectable,
+        ledger: Arc<Ledger>,
+    ) -> Result<Self, ConnectError> {
+        let reports = Reports { events: Events::default(), ledger, rejectable };
         let inner = ThreadedProducer::from_config_and_context(config, reports.clone())
             .map_err(properties::refused)?;
         Ok(Self { inner: Some(Arc::new(inner)), reports })
     }
 
-    pub(crate) fn ledger(&self) -> &Ledger {
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.reports.ledger
     }
 
     fn inner(&self) -> Result<&Arc<ThreadedProducer<Reports>>, ConnectError> {
         self.inner.as_ref().ok_or_else(|| ConnectError::bug("kafka producer is used after it was closed"))
+    }
+
+    /// Waits until a broker answers, and tells the cluster's id.
+    ///
+    /// # Errors
+    ///
+    /// Configuration as soon as the brokers refuse TLS or credentials; transient when none answers in time.
+    pub(crate) async fn reach(&self, limit: Duration) -> Result<String, ConnectError> {
+        let deadline = tokio::time::Instant::now() + limit;
+        loop {
+            let inner = Arc::clone(self.inner()?);
+            let slice = limit.min(Duration::from_millis(250));
+            let cluster =
+                tokio::task::spawn_blocking(move || inner.client().fetch_cluster_id(slice))
+                    .await
+                    .map_err(|error| ConnectError::bug("kafka metadata thread ended").with_source(error))?;
+            if let Some(cluster) = cluster {
+                return Ok(cluster);
+            }
+            let last = self.reports.events.last_error();
+            let refused = last.as_ref().filter(|(code, _)| classify::is_refused_connection(*code));
+            if let Some((code, reason)) = refused {
+                return Err(classify::with_code(
+                    *code,
+                    None,
+                    format_args!("kafka refuses this client: {reason}"),
+                ));
+            }
+            if tokio::time::Instant::now() >= deadline {
+                let error = ConnectError::transient(match &last {
+                    Some((_, reason)) => format!("no kafka broker answers: {reason}"),
+                    None => format!("no kafka broker answers within {} ms", limit.as_millis()),
+                });
+                return Err(error.with_fix("check bootstrap_servers and security.protocol"));
+            }
+        }
     }
 
     /// Puts a record into the queue, behind all records before it. Never blocks.
@@ -174,8 +215,8 @@ impl Producer {
             stalled.outstanding
         );
         match self.reports.events.last_error() {
-            Some((code @ (RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed), _)) => {
-                classify::with_code(code, None, message)
+            Some((code, reason)) if classify::is_refused_credentials(code) => {
+                classify::with_code(code, None, format_args!("{message}; last error: {reason}"))
             }
             Some((code, reason)) => ConnectError::transient(format!("{message}; last error: {reason}"))
                 .with_source(KafkaError::Global(code)),
@@ -205,13 +246,13 @@ impl Producer {
     /// # Cancel safety
     ///
     /// Dropped while it waits, the rest happens in the background.
-    pub(crate) async fn close(mut self, grace: Duration) {
-        let Some(inner) = self.inner.take() else { return };
+    pub(crate) async fn end(&mut self, grace: Duration) {
+        let Some(inner) = &self.inner else { return };
         inner.purge(PurgeConfig::default().queue());
-        let deadline = tokio::time::Instant::now() + grace;
         // A request on the wire that lands after the batch was sent again would put an old record behind a
         // newer one: give it the chance to land first.
-        let _ = tokio::time::timeout_at(deadline, self.ledger().wait(0, grace)).await;
+        let _ = tokio::time::timeout(grace, self.ledger().wait(0, grace)).await;
+        let inner = self.inner.take();
         // Joins threads; not on a runtime thread.
         let _ = tokio::task::spawn_blocking(move || drop(inner)).await;
     }
@@ -229,7 +270,9 @@ impl Drop for Producer {
 
 fn undeliverable(error: &KafkaError, topic: &str) -> ConnectError {
     match error {
-        KafkaError::Nul(_) => ConnectError::configuration(format!("topic name contains a zero byte: {topic:?}")),
+        KafkaError::Nul(_) => {
+            ConnectError::configuration(format!("topic name contains a zero byte: {topic:?}"))
+        }
         other => classify::error(other, format_args!("kafka refused a record of topic {topic}")),
     }
 }
@@ -249,7 +292,10 @@ pub(crate) fn message_bytes(message: &OwnedMessage) -> usize {
     use rdkafka::Message;
     use rdkafka::message::Headers as _;
     let headers: usize = message.headers().map_or(0, |headers| {
-        headers.iter().map(|header| header.key.len() + header.value.map_or(0, |value| value.to_bytes().len())).sum()
+        headers
+            .iter()
+            .map(|header| header.key.len() + header.value.map_or(0, |value| value.to_bytes().len()))
+            .sum()
     });
-    message.key_len() + message.payload_len() + headers
+    message.key().map_or(0, <[u8]>::len) + message.payload().map_or(0, <[u8]>::len) + headers
 }

@@ -178,7 +178,10 @@ fn weaken(config: &KafkaSinkConfig, name: &str, value: &str) -> Result<(), Conne
 }
 
 /// What librdkafka makes of a configuration: its own defaults included, secrets left out.
-pub(crate) fn effective(client: &ClientConfig, names: &[&str]) -> Result<BTreeMap<String, String>, ConnectError> {
+pub(crate) fn effective(
+    client: &ClientConfig,
+    names: &[&str],
+) -> Result<BTreeMap<String, String>, ConnectError> {
     let native = client.create_native_config().map_err(refused)?;
     let mut values = BTreeMap::new();
     for name in names {
@@ -222,11 +225,8 @@ mod tests {
 
     fn settings(config: &KafkaSinkConfig) -> BTreeMap<String, String> {
         let client = sink_producer(config, BATCH_BYTES_MAX).unwrap();
-        effective(
-            &client,
-            &["acks", "enable.idempotence", "message.timeout.ms", "batch.size", "partitioner"],
-        )
-        .unwrap()
+        effective(&client, &["acks", "enable.idempotence", "message.timeout.ms", "batch.size", "partitioner"])
+            .unwrap()
     }
 
     #[test]
@@ -234,7 +234,8 @@ mod tests {
         let client = sink_producer(&KafkaSinkConfig::new("localhost:9092"), BATCH_BYTES_MAX).unwrap();
         let features = effective(&client, &["builtin.features"]).unwrap().remove("builtin.features").unwrap();
         let features: Vec<&str> = features.split(',').map(str::trim).collect();
-        for wanted in ["ssl", "sasl_plain", "sasl_scram", "sasl_oauthbearer", "gzip", "snappy", "lz4", "zstd"] {
+        for wanted in ["ssl", "sasl_plain", "sasl_scram", "sasl_oauthbearer", "gzip", "snappy", "lz4", "zstd"]
+        {
             assert!(features.contains(&wanted), "{wanted} is missing in {features:?}");
         }
     }
