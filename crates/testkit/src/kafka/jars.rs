@@ -28,7 +28,13 @@ impl KafkaJars {
     /// [`Error::Missing`] with the way to get it.
     pub fn check() -> Result<(), Error> {
         java()?;
-        if cached().is_some() { Ok(()) } else { maven().map(drop) }
+        if jar_dir().is_some() { Ok(()) } else { maven().map(drop) }
+    }
+
+    /// The jars in the cache, where Java is there too.
+    #[must_use]
+    pub fn cached() -> Option<Self> {
+        Some(Self { dir: jar_dir()?, java: java().ok()? })
     }
 
     /// The jars, which Maven resolves when the cache has none. Blocks, at the first time for as long as it takes to
@@ -39,7 +45,7 @@ impl KafkaJars {
     /// [`Error::Missing`] without Java or Maven, [`Error::Program`] when no version resolves.
     pub fn get() -> Result<Self, Error> {
         let java = java()?;
-        if let Some(dir) = cached() {
+        if let Some(dir) = jar_dir() {
             return Ok(Self { dir, java });
         }
         let maven = maven()?;
@@ -75,7 +81,7 @@ fn entry_name(version: &str) -> String {
     format!("kafka/{version}")
 }
 
-fn cached() -> Option<PathBuf> {
+fn jar_dir() -> Option<PathBuf> {
     let cache = cache::cache_dir().ok()?;
     VERSIONS.iter().map(|version| cache.join(entry_name(version))).find(|dir| dir.is_dir())
 }

