@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use crate::Error;
 use crate::protocol::frame::{Frame, FrameBuffer};
-use crate::transport::Transport;
+use crate::transport::{Transport, tls_error};
 
 /// Bytes asked of the socket at once.
 const READ_CHUNK: usize = 256 * 1024;
@@ -80,6 +80,10 @@ impl Link {
                 Poll::Pending if received == 0 => return Poll::Pending,
                 Poll::Pending => return Poll::Ready(Ok(received)),
                 Poll::Ready(Ok(0)) => self.end = Some(Ok(())),
+                // TLS says so where the other side did not take its leave; the socket alone would not.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    self.end = Some(Ok(()))
+                }
                 Poll::Ready(Err(error)) => self.end = Some(Err(error)),
                 Poll::Ready(Ok(count)) => {
                     received = received.saturating_add(count);
@@ -101,7 +105,10 @@ impl Link {
     /// The error that the end of the server's side amounts to.
     pub(crate) fn end_error(&mut self, during: &'static str) -> Error {
         match self.end.replace(Ok(())) {
-            Some(Err(source)) => Error::io(format!("the connection broke while {during}"), source),
+            Some(Err(source)) => match tls_error(&source) {
+                Some(message) => Error::tls(message),
+                None => Error::io(format!("the connection broke while {during}"), source),
+            },
             _ if !self.frames.is_empty() => Error::io(
                 format!("the connection was cut inside a message while {during}"),
                 io::ErrorKind::UnexpectedEof.into(),

@@ -1,9 +1,11 @@
 //! Tries hosts, addresses and kinds of encryption until one works.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::socket::{self, Address};
+use super::tls::{self, Negotiated};
 use super::{Peer, Stream, Transport};
 use crate::config::{Config, Host, HostSpec, SslMode, TargetSession};
 use crate::{Error, ErrorClass};
@@ -142,12 +144,36 @@ fn pinned(spec: &HostSpec, address: &Address) -> HostSpec {
 
 /// Opens the socket and, where wanted, TLS on it.
 pub(crate) async fn open(config: &Config, place: Place, encryption: Encryption) -> Result<Transport, Error> {
-    let stream = match &place.address {
-        Address::Unix(path) => Stream::Unix(socket::unix(path).await?),
-        Address::Tcp(address) => Stream::Tcp(socket::tcp(*address, &config.tcp).await?),
+    let plain =
+        |stream, spec| Transport { stream, peer: Peer { spec, encrypted: false }, server_end_point: None };
+    let address = match &place.address {
+        Address::Unix(path) => return Ok(plain(Stream::Unix(socket::unix(path).await?), place.spec)),
+        Address::Tcp(address) => *address,
     };
-    if encryption == Encryption::Tls {
-        return Err(Error::tls("TLS is not available"));
+    let stream = socket::tcp(address, &config.tcp).await?;
+    if encryption == Encryption::Plain {
+        return Ok(plain(Stream::Tcp(stream), place.spec));
     }
-    Ok(Transport { stream, peer: Peer { spec: place.spec, encrypted: false }, server_end_point: None })
+    match tls::negotiate(stream, &config.ssl, &certificate_name(&place.spec, address), address.ip()).await? {
+        Negotiated::Tls(stream) => Ok(Transport {
+            server_end_point: tls::server_end_point(&stream),
+            stream: Stream::Tls(stream),
+            peer: Peer { spec: place.spec, encrypted: true },
+        }),
+        Negotiated::Refused(stream) if config.ssl.mode == SslMode::Prefer => {
+            Ok(plain(Stream::Tcp(stream), place.spec))
+        }
+        Negotiated::Refused(_) => Err(Error::tls(
+            "the server does not offer TLS; set ssl = on with a certificate in its postgresql.conf, or lower sslmode",
+        )),
+    }
+}
+
+/// The name that the server's certificate should carry.
+fn certificate_name(spec: &HostSpec, address: SocketAddr) -> String {
+    match &spec.host {
+        Host::Name(name) => name.clone(),
+        Host::Default => "localhost".into(),
+        Host::Directory(_) => address.ip().to_string(),
+    }
 }

@@ -3,8 +3,11 @@
 //! Both the replication connection and ordinary SQL connections of another library run over it, so that all of them
 //! use the same hosts, certificates and time-outs.
 
+mod certificate;
 mod dial;
 mod socket;
+mod tls;
+mod verify;
 
 use std::fmt;
 use std::io;
@@ -13,8 +16,10 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
 
 pub(crate) use dial::{Encryption, Place, first_that_works, open};
+pub(crate) use tls::tls_error;
 
 use crate::Error;
 use crate::config::{Config, Host, HostSpec};
@@ -65,6 +70,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Duplex for T {}
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
     Other(Box<dyn Duplex>),
 }
 
@@ -116,6 +122,7 @@ impl Transport {
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream),
             Stream::Unix(stream) => Pin::new(stream),
+            Stream::Tls(stream) => Pin::new(&mut **stream),
             Stream::Other(stream) => Pin::new(&mut **stream),
         }
     }
