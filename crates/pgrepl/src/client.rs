@@ -197,8 +197,12 @@ impl ReplicationClient {
                 self.answer_pending = false;
             }
         }
+        // Checked first: the encoder would leave half a message behind.
+        if sql.contains('\0') {
+            return Err(Error::config("a command contains a zero byte and cannot be sent"));
+        }
         frontend::query(sql, &mut self.link.out)
-            .map_err(|_| Error::config("a command contains a zero byte and cannot be sent"))?;
+            .map_err(|error| Error::config(format!("a command cannot be sent: {error}")))?;
         self.answer_pending = true;
         Ok(())
     }

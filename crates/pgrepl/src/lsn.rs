@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// A position in the write-ahead log, printed as PostgreSQL prints it: `16/B374D848`.
 ///
 /// Unsigned 64 bit; ordered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(u64);
 
 impl Lsn {
@@ -36,6 +36,12 @@ impl fmt::Display for Lsn {
     }
 }
 
+impl fmt::Debug for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// Text that is not a log sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a log sequence number (expected HEX/HEX, for example 16/B374D848)")]
@@ -53,5 +59,29 @@ impl FromStr for Lsn {
         };
         let (high, low) = text.split_once('/').ok_or(ParseLsnError)?;
         Ok(Self(u64::from(part(high)?) << 32 | u64::from(part(low)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Lsn;
+
+    #[test]
+    fn only_two_hexadecimal_halves_are_positions() {
+        assert_eq!("16/B374D848".parse(), Ok(Lsn::new(0x16_B374_D848)));
+        assert_eq!("0/0".parse(), Ok(Lsn::ZERO));
+        for text in ["", "/", "0", "0/", "/0", "0/0/0", "+1/0", "0/123456789", "G/0", " 0/0", "0x1/0"] {
+            assert!(text.parse::<Lsn>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn positions_survive_their_text(lsn: u64) {
+            let lsn = Lsn::new(lsn);
+            prop_assert_eq!(lsn.to_string().parse(), Ok(lsn));
+        }
     }
 }
