@@ -1,6 +1,6 @@
 //! What a decoding error says.
 
-use std::fmt;
+use core::fmt;
 
 /// Input that is not a pgoutput message: which message and field, and where.
 ///
@@ -30,7 +30,7 @@ impl fmt::Display for DecodeError {
     }
 }
 
-impl std::error::Error for DecodeError {}
+impl core::error::Error for DecodeError {}
 
 #[cfg(test)]
 mod tests {

@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         let Some((text, [_, rest @ ..])) = self.rest.split_at_checked(end) else {
             return Err(self.error(field, ENDS_INSIDE));
         };
-        let Ok(text) = std::str::from_utf8(text) else {
+        let Ok(text) = core::str::from_utf8(text) else {
             return Err(self.error(field, "the text is not UTF-8 (set client_encoding to UTF8)"));
         };
         self.rest = rest;

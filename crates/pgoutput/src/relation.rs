@@ -2,7 +2,7 @@
 //!
 //! <https://www.postgresql.org/docs/17/protocol-logicalrep-message-formats.html>
 
-use std::fmt;
+use core::fmt;
 
 use crate::DecodeError;
 use crate::reader::Reader;
@@ -122,6 +122,12 @@ impl<'a> Columns<'a> {
             Column::decode(reader)?;
         }
         Ok(Self { count, raw: reader.taken_since(start) })
+    }
+
+    /// Number of columns, as on the wire.
+    #[cfg(feature = "encode")]
+    pub(crate) const fn count(&self) -> u16 {
+        self.count
     }
 
     /// The wire bytes behind the count.

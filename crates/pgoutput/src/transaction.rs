@@ -3,7 +3,7 @@
 //!
 //! <https://www.postgresql.org/docs/17/protocol-logicalrep-message-formats.html>
 
-use std::fmt;
+use core::fmt;
 
 use crate::DecodeError;
 use crate::reader::Reader;

@@ -5,7 +5,7 @@
 //! A row is walked once when its message is decoded; that walk proves that every length fits the input.
 //! Reading the cells walks it again, without an error to handle.
 
-use std::fmt;
+use core::fmt;
 
 use crate::DecodeError;
 use crate::reader::Reader;
