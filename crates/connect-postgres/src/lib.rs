@@ -8,6 +8,7 @@ pub mod classify;
 mod config;
 pub mod envelope;
 mod event;
+mod from_value;
 mod key;
 mod position;
 mod records;
@@ -26,9 +27,10 @@ pub use event::{
     Body, ChangeEvent, ChangeKey, ChangePart, LogicalMessage, OldRow, Operation, Origin, SourceInfo,
     Transaction,
 };
+pub use from_value::FromValue;
 pub use position::{Fingerprint, OpenTransaction, Position, StoredPosition, StreamIdentity};
 pub use records::{ChangeRecord, DeleteRecords};
 pub use relation::{Column, Relation, ReplicaIdentity};
-pub use row::Row;
+pub use row::{Field, FieldError, Row};
 pub use source::PostgresSource;
 pub use sql::{Parameter, SqlConnection};

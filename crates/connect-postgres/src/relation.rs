@@ -45,6 +45,11 @@ pub struct Column {
 }
 
 impl Relation {
+    /// Schema and table for messages: `public.orders`, without quotes.
+    pub fn qualified_name(&self) -> String {
+        format!("{}.{}", self.schema, self.table)
+    }
+
     /// Index of the column of that name.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)

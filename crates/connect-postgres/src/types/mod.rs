@@ -133,6 +133,8 @@ impl TypeRegistry {
 #[derive(Clone)]
 pub struct ColumnType {
     oid: u32,
+    /// Below all domains.
+    base_oid: u32,
     /// Of the column, or of the first domain on the way down that has one.
     typmod: i32,
     name: Cow<'static, str>,
@@ -157,7 +159,8 @@ impl ColumnType {
     }
 
     fn resolve_within(oid: u32, typmod: i32, registry: &TypeRegistry, depth: usize) -> Self {
-        let plain = |name: Cow<'static, str>, codec| Self { oid, typmod, name, shape: Shape::Plain(codec) };
+        let new = |name, shape| Self { oid, base_oid: oid, typmod, name, shape };
+        let plain = |name: Cow<'static, str>, codec| new(name, Shape::Plain(codec));
         let Some(depth) = depth.checked_sub(1) else { return plain(format!("oid {oid}").into(), &UNKNOWN) };
         let inner = |oid, typmod| Box::new(Self::resolve_within(oid, typmod, registry, depth));
         for entry in BUILTINS {
@@ -166,7 +169,7 @@ impl ColumnType {
                     element: inner(entry.oid, typmod),
                     delimiter: registry::delimiter(entry.oid),
                 };
-                return Self { oid, typmod, name: format!("{}[]", entry.name).into(), shape };
+                return new(format!("{}[]", entry.name).into(), shape);
             }
             if entry.oid == oid {
                 let shape = match &entry.builtin {
@@ -174,7 +177,7 @@ impl ColumnType {
                     Builtin::Range { bound } => Shape::Range { bound: inner(*bound, -1), multi: false },
                     Builtin::Multirange { bound } => Shape::Range { bound: inner(*bound, -1), multi: true },
                 };
-                return Self { oid, typmod, name: entry.name.into(), shape };
+                return new(entry.name.into(), shape);
             }
         }
         let Some(entry) = registry.get(oid) else { return plain(format!("oid {oid}").into(), &UNKNOWN) };
@@ -186,17 +189,14 @@ impl ColumnType {
                 Self { oid, name, ..base }
             }
             TypeKind::Array { element, delimiter } => {
-                let shape = Shape::Array { element: inner(*element, typmod), delimiter: *delimiter };
-                Self { oid, typmod, name, shape }
+                new(name, Shape::Array { element: inner(*element, typmod), delimiter: *delimiter })
             }
             TypeKind::Enum { .. } => plain(name, &ENUM),
             TypeKind::Range { subtype } => {
-                Self { oid, typmod, name, shape: Shape::Range { bound: inner(*subtype, -1), multi: false } }
+                new(name, Shape::Range { bound: inner(*subtype, -1), multi: false })
             }
             TypeKind::Multirange { range } => match inner(*range, -1).shape {
-                Shape::Range { bound, multi: false } => {
-                    Self { oid, typmod, name, shape: Shape::Range { bound, multi: true } }
-                }
+                Shape::Range { bound, multi: false } => new(name, Shape::Range { bound, multi: true }),
                 _ => plain(name, &UNKNOWN),
             },
             TypeKind::Base | TypeKind::Composite | TypeKind::Other => {
@@ -212,6 +212,11 @@ impl ColumnType {
     /// Oid of the type itself: of a domain, not of its base.
     pub fn oid(&self) -> u32 {
         self.oid
+    }
+
+    /// Oid of the type below all domains.
+    pub fn base_oid(&self) -> u32 {
+        self.base_oid
     }
 
     /// The modifier in force: the column's, or the first one met on the way down a chain of domains; -1 when there

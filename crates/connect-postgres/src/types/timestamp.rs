@@ -159,6 +159,12 @@ impl Timestamp {
         if self.infinity().is_some() { None } else { self.0.checked_add(EPOCH_US) }
     }
 
+    /// Milliseconds from 1970-01-01 00:00:00; `None` for the infinities and for what is no whole number of them.
+    pub fn unix_ms(self) -> Option<i64> {
+        let whole = self.infinity().is_none() && self.0.rem_euclid(1000) == 0;
+        whole.then(|| self.0.div_euclid(1000) + EPOCH_US / 1000)
+    }
+
     /// Microseconds since 1970-01-01, as a timestamp.
     pub(crate) fn from_unix_us(us: i64) -> Self {
         Self(us.saturating_sub(EPOCH_US))
