@@ -64,15 +64,22 @@ mod tests {
     #[test]
     fn the_oldest_version_goes_first() {
         let mut cache = PreparedCache::new();
-        let mut prepared = 0;
-        for version in 0..VERSIONS_MAX as u64 + 1 {
-            cache.get_or_prepare::<()>(version, |_| true, || Ok(prepared += 1)).unwrap();
-        }
+        let mut prepared = Vec::new();
+        let mut get = |version| {
+            let prepare = || {
+                prepared.push(version);
+                Ok::<_, ()>(version)
+            };
+            cache.get_or_prepare(version, |_| true, prepare).unwrap();
+        };
+        let newest = VERSIONS_MAX as u64;
+        (0..=newest).for_each(&mut get);
+        get(newest);
+        get(1);
+        get(0);
+        assert_eq!(prepared.len(), VERSIONS_MAX + 2);
+        assert_eq!(prepared.last(), Some(&0));
         assert_eq!(cache.entries.len(), VERSIONS_MAX);
-        cache.get_or_prepare::<()>(VERSIONS_MAX as u64, |_| true, || Ok(prepared += 1)).unwrap();
-        assert_eq!(prepared, VERSIONS_MAX + 1);
-        cache.get_or_prepare::<()>(0, |_| true, || Ok(prepared += 1)).unwrap();
-        assert_eq!(prepared, VERSIONS_MAX + 2);
     }
 
     #[test]

@@ -10,6 +10,9 @@ use super::read::{Reader, utf8};
 use super::value::Value;
 use super::write;
 
+/// Takes a key and its value.
+type Pair<'p> = dyn FnMut(&str, Option<&str>) -> Result<(), Malformed> + 'p;
+
 /// An hstore.
 #[derive(Debug, Clone, Copy)]
 pub struct Hstore<'a> {
@@ -27,10 +30,7 @@ pub(super) fn from_binary(bytes: &[u8]) -> Result<Value<'_>, Malformed> {
 
 impl Hstore<'_> {
     /// Hands out the pairs in the server's order; a value may be null.
-    pub(crate) fn for_each(
-        &self,
-        pair: &mut dyn FnMut(&str, Option<&str>) -> Result<(), Malformed>,
-    ) -> Result<(), Malformed> {
+    pub(crate) fn for_each(&self, pair: &mut Pair<'_>) -> Result<(), Malformed> {
         match self.form {
             Form::Text => self.for_each_text(pair),
             Form::Binary => {
@@ -45,10 +45,7 @@ impl Hstore<'_> {
         }
     }
 
-    fn for_each_text(
-        &self,
-        pair: &mut dyn FnMut(&str, Option<&str>) -> Result<(), Malformed>,
-    ) -> Result<(), Malformed> {
+    fn for_each_text(&self, pair: &mut Pair<'_>) -> Result<(), Malformed> {
         let malformed = Malformed("not of the form \"key\"=>\"value\"");
         let (mut key_buffer, mut value_buffer) = (Vec::new(), Vec::new());
         let mut rest = self.bytes;
