@@ -58,6 +58,15 @@ impl Database {
         row.get::<_, String>(0).parse().unwrap()
     }
 
+    /// Waits until the slot is made and complete.
+    pub async fn slot_made(&self) {
+        let query =
+            "SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND confirmed_flush_lsn IS NOT NULL";
+        while self.sql.query(query, &[&self.slot()]).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// The slot's name.
     pub fn slot(&self) -> String {
         self.name.clone()

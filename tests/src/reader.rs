@@ -1,5 +1,6 @@
 //! A host of the source with a loop of its own: polls, converts, keeps the offset, acknowledges when told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 /// How long something that must come may take.
-pub const ARRIVAL_LIMIT: Duration = Duration::from_secs(30);
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// A record, encoded and parsed again.
 #[derive(Debug, Clone)]
@@ -57,7 +58,7 @@ pub struct Reader {
 impl Reader {
     /// Without a stored offset.
     pub fn new(config: PostgresSourceConfig) -> Self {
-        let converter = DebeziumConverter::new(DebeziumOptions::default(), SystemClock);
+        let converter = DebeziumConverter::new(DebeziumOptions::default(), Arc::new(SystemClock)).unwrap();
         Self { source: PostgresSource::new(config).unwrap(), converter, with_heartbeats: false }
     }
 

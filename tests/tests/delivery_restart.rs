@@ -146,7 +146,8 @@ async fn del_06_change_lsns_fall_between_transactions() {
             break;
         }
         match random.random_range(0..200) {
-            0 => {
+            // Not between a delete and its tombstone, where the delete would repeat: that is DEL-12.
+            0 if record.op() != "d" => {
                 let offset = reader.checkpoint();
                 drop(reader);
                 reader = Reader::resumed(config.clone(), offset).await.unwrap();

@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use crabka_connect::{
-    CheckpointStore, ConnectError, ConnectRecord, ConnectorRuntime, Limits, MemoryCheckpointStore, RuntimeHandle,
-    Sink, Source, SourceOffset, SystemClock,
+    CheckpointStore, ConnectError, ConnectRecord, ConnectorRuntime, Limits, MemoryCheckpointStore,
+    RuntimeHandle, Sink, Source, SourceOffset, SystemClock,
 };
 use crabka_connect_postgres::envelope::{DebeziumConverter, DebeziumOptions};
 use crabka_connect_postgres::{ChangeEvent, ChangeKey, PostgresSource, PostgresSourceConfig, StoredPosition};
@@ -94,7 +94,7 @@ fn run(config: PostgresSourceConfig, gate: Arc<Semaphore>, probe: &Probe, store:
             let sink = GatedSink { gate: Arc::clone(&gate), pending: 0, probe: probe.clone() };
             async move { Ok(Box::new(sink) as Box<dyn Sink<_, _>>) }
         })
-        .converter(DebeziumConverter::new(DebeziumOptions::default(), SystemClock))
+        .converter(DebeziumConverter::new(DebeziumOptions::default(), Arc::new(SystemClock)).unwrap())
         .checkpoint_store(store)
         .limits(Limits { max_batch_records: 10, ..Limits::default() })
         .build()
@@ -109,12 +109,11 @@ async fn del_14_the_acknowledged_offset_is_the_checkpointed_one() {
     let config = database.config(&["public.t"]);
     let probe = Probe::default();
     let fails = Arc::new(AtomicBool::new(false));
-    let store = SlowStore { delay: Duration::from_millis(400), fails: Arc::clone(&fails), probe: probe.clone() };
+    let store =
+        SlowStore { delay: Duration::from_millis(400), fails: Arc::clone(&fails), probe: probe.clone() };
     let (handle, running) = run(config.clone(), Arc::new(Semaphore::new(10_000)), &probe, store);
     handle.until(|status| status.phase == crabka_connect::Phase::Running).await;
-    while database.sql.query("SELECT 1 FROM pg_replication_slots WHERE slot_name = $1", &[&database.slot()]).await.unwrap().is_empty() {
-        sleep(Duration::from_millis(10)).await;
-    }
+    database.slot_made().await;
     let first = database.confirmed().await;
     let until = Instant::now() + Duration::from_secs(5);
     let (mut id, mut moved) = (0, false);
@@ -158,9 +157,7 @@ async fn del_15_nothing_past_a_batch_that_has_not_landed_is_acknowledged() {
     let fails = Arc::new(AtomicBool::new(false));
     let store = SlowStore { delay: Duration::ZERO, fails, probe: probe.clone() };
     let (handle, running) = run(config, Arc::clone(&gate), &probe, store);
-    while database.sql.query("SELECT 1 FROM pg_replication_slots WHERE slot_name = $1", &[&database.slot()]).await.unwrap().is_empty() {
-        sleep(Duration::from_millis(10)).await;
-    }
+    database.slot_made().await;
     let before = database.confirmed().await;
     for id in 0..200 {
         database.run(&format!("INSERT INTO t VALUES ({id})")).await;

@@ -90,11 +90,6 @@ impl Assembler {
         self.emitted
     }
 
-    /// Whether a transaction is being read.
-    pub(crate) fn in_transaction(&self) -> bool {
-        self.open.is_some()
-    }
-
     pub(crate) fn begin(&mut self, begin: &Begin) -> Result<(), ConnectError> {
         if self.open.is_some() {
             return Err(broken("Begin inside a transaction", begin.final_lsn));
