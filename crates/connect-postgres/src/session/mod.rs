@@ -259,7 +259,6 @@ impl Session {
                         self.ending = Some(End::Stopped);
                         return Ok(());
                     }
-                    self.acknowledged.mark_changed();
                 }
                 // 3. Before reading: a flood of keepalives must not starve the heartbeat they ask for.
                 () = tokio::time::sleep_until(heartbeat_at.unwrap_or_else(Instant::now)), if heartbeat_at.is_some() => {}
@@ -274,9 +273,10 @@ impl Session {
         batch.items.len() >= BATCH_CHANGES_MAX || batch.bytes >= self.options.batch_bytes
     }
 
+    /// Looks at the value and not at whether it changed: who waited for the change has marked it as seen.
     fn pass_acknowledged_on(&mut self) -> Result<(), ConnectError> {
-        if self.acknowledged.has_changed().unwrap_or(false) {
-            let lsn = *self.acknowledged.borrow_and_update();
+        let lsn = *self.acknowledged.borrow_and_update();
+        if lsn > self.stream.acknowledged() {
             self.stream.acknowledge(lsn).map_err(failed_streaming)?;
         }
         Ok(())
