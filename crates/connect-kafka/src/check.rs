@@ -10,7 +10,7 @@ use crate::events::Rejectable;
 use crate::findings::{Finding, Severity};
 use crate::producer::Producer;
 use crate::properties::{self, BATCH_BYTES_MAX};
-use crate::topics::{TopicFacts, Topics, differences};
+use crate::topics::{TopicFacts, Topics};
 
 /// Looks at the configuration, the brokers and the topics, within `limit`. Changes nothing: a missing topic is
 /// only asked for with a request that validates.
@@ -70,7 +70,8 @@ async fn look(config: &KafkaSinkConfig, topics: &[&str], limit: Duration, findin
         }
     }
     let connected = properties::connection(&config.bootstrap_servers, &config.properties)
-        .and_then(|connection| Topics::new(&connection, request));
+        .and_then(|connection| Topics::new(&connection, request))
+        .map(|topics| topics.describing(config.describe_topics));
     let admin = match connected {
         Ok(admin) => admin,
         Err(error) => {
@@ -116,7 +117,7 @@ async fn look_at_topic(
                 .map_or_else(|| "not readable".to_owned(), |limit| format!("{limit} bytes"));
             let message = format!("topic exists, partitions: {}, largest record: {limit}", facts.partitions);
             findings.push(Finding::new("topic_exists", Severity::Ok, topic, message));
-            findings.extend(differences(topic, &facts, settings));
+            findings.extend(admin.differences(topic, &facts, settings));
             Some(facts)
         }
         Ok(None) if create => {

@@ -168,6 +168,10 @@ pub struct KafkaSinkConfig {
     pub default_topic: Option<String>,
     /// Whether missing topics are created. Default: true. The broker never creates them on its own.
     pub create_topics: bool,
+    /// Whether the configuration of topics is read, for their size limit and cleanup policy. Default: true. Switched off
+    /// for a broker that does not answer such requests, as librdkafka's mock cluster: then a record over the limit,
+    /// or one without a key on a compacted topic, is noticed only when the broker refuses it.
+    pub describe_topics: bool,
     /// Settings of every topic.
     pub topic: TopicSettings,
     /// Settings of single topics, by name; what they leave open comes from [`topic`](Self::topic).
@@ -204,6 +208,7 @@ impl Default for KafkaSinkConfig {
             linger_ms: 0,
             default_topic: None,
             create_topics: true,
+            describe_topics: true,
             topic: TopicSettings::default(),
             topics: BTreeMap::new(),
             on_too_large: Rejected::Stop,
@@ -306,6 +311,7 @@ impl fmt::Debug for KafkaSinkConfig {
             .field("linger_ms", &self.linger_ms)
             .field("default_topic", &self.default_topic)
             .field("create_topics", &self.create_topics)
+            .field("describe_topics", &self.describe_topics)
             .field("topic", &self.topic)
             .field("topics", &self.topics)
             .field("on_too_large", &self.on_too_large)

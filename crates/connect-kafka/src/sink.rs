@@ -29,7 +29,7 @@ use crate::ledger::{Ledger, Rejection};
 use crate::producer::{Outgoing, Producer, Taken, payload_bytes};
 use crate::properties::{self, BATCH_BYTES_MAX};
 use crate::rejected;
-use crate::topics::{Topics, differences};
+use crate::topics::Topics;
 
 /// Records that are put into the queue before the task lets others run: about a quarter of a millisecond.
 const RECORDS_PER_TURN: usize = 256;
@@ -107,7 +107,7 @@ impl KafkaSink {
         let cluster = producer.reach(config.request_timeout()).await?;
         tracing::info!(cluster, "connected to kafka");
         let connection = properties::connection(&config.bootstrap_servers, &config.properties)?;
-        let topics = Topics::new(&connection, config.request_timeout())?;
+        let topics = Topics::new(&connection, config.request_timeout())?.describing(config.describe_topics);
         let mut sink = Self {
             default_topic: config.default_topic.as_deref().map(Arc::from),
             dead_letter_topic: config.dead_letter_topic.as_deref().map(Arc::from),
@@ -177,7 +177,7 @@ impl KafkaSink {
             }
             Err(error) => return Err(error),
         };
-        for finding in differences(topic, &facts, &settings) {
+        for finding in self.topics.differences(topic, &facts, &settings) {
             tracing::warn!("{finding}");
             self.findings.push(finding);
         }

@@ -16,6 +16,9 @@ use crate::events::Events;
 use crate::findings::{Finding, Severity};
 use crate::properties;
 
+/// The finding of a topic whose configuration cannot be read.
+const UNREADABLE: &str = "topic_configuration";
+
 /// An existing topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TopicFacts {
@@ -49,13 +52,20 @@ impl TopicFacts {
 pub(crate) struct Topics {
     admin: Arc<AdminClient<Events>>,
     timeout: Duration,
+    /// Whether the configuration of topics is asked for.
+    describes: bool,
 }
 
 impl Topics {
     pub(crate) fn new(connection: &ClientConfig, timeout: Duration) -> Result<Self, ConnectError> {
         let admin = AdminClient::from_config_and_context(connection, Events::default())
             .map_err(properties::refused)?;
-        Ok(Self { admin: Arc::new(admin), timeout })
+        Ok(Self { admin: Arc::new(admin), timeout, describes: true })
+    }
+
+    /// Does not ask for the configuration of topics unless `describes`.
+    pub(crate) fn describing(self, describes: bool) -> Self {
+        Self { describes, ..self }
     }
 
     fn options(&self) -> AdminOptions {
@@ -65,7 +75,7 @@ impl Topics {
     /// What the cluster knows of a topic; `None` when it does not exist.
     pub(crate) async fn look(&self, topic: &str) -> Result<Option<TopicFacts>, ConnectError> {
         let Some(counted) = self.metadata(topic).await? else { return Ok(None) };
-        let config = self.describe(topic).await?;
+        let config = if self.describes { self.describe(topic).await? } else { None };
         Ok(Some(TopicFacts { config, ..counted }))
     }
 
@@ -132,6 +142,18 @@ impl Topics {
                 batch_bytes_max,
             }
         }))
+    }
+
+    /// Where an existing topic differs from what is configured. What was not asked for on purpose is no finding.
+    pub(crate) fn differences(
+        &self,
+        topic: &str,
+        facts: &TopicFacts,
+        settings: &TopicSettings,
+    ) -> Vec<Finding> {
+        let mut findings = differences(topic, facts, settings);
+        findings.retain(|finding| self.describes || finding.name != UNREADABLE);
+        findings
     }
 
     /// Creates a topic; `validate_only` asks whether it could. An existing one is no error.
@@ -231,7 +253,7 @@ pub(crate) fn create_command(topic: &str, settings: &TopicSettings) -> String {
 }
 
 /// Where an existing topic differs from what is configured. Nothing of it is changed by us.
-pub(crate) fn differences(topic: &str, facts: &TopicFacts, settings: &TopicSettings) -> Vec<Finding> {
+fn differences(topic: &str, facts: &TopicFacts, settings: &TopicSettings) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(wanted) = settings.partitions
         && facts.partitions != wanted
@@ -269,7 +291,7 @@ pub(crate) fn differences(topic: &str, facts: &TopicFacts, settings: &TopicSetti
     }
     if facts.config.is_none() {
         let message = "the topic's configuration cannot be read: cleanup policy and size limit are not known";
-        findings.push(Finding::new("topic_configuration", Severity::Unknown, topic, message).with_fix(format!(
+        findings.push(Finding::new(UNREADABLE, Severity::Unknown, topic, message).with_fix(format!(
             "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation DescribeConfigs \
              --topic {topic}"
         )));
