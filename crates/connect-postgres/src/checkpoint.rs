@@ -5,6 +5,7 @@
 
 use async_trait::async_trait;
 use crabka_connect::{CheckpointStore, ConnectError, SourceOffset};
+use crabka_pgrepl::Config;
 use tokio_postgres::types::Type;
 
 use crate::catalog::TableName;
@@ -18,17 +19,16 @@ const SAVING: &str = "saving the checkpoint";
 
 /// Keeps one offset per connector in a table.
 pub struct PostgresCheckpointStore {
-    url: String,
+    config: Config,
     table: TableName,
     connection: Option<SqlConnection>,
 }
 
 impl PostgresCheckpointStore {
-    /// A store in the table `public.crabka_checkpoint` of the database that the libpq URL names. Connects at the
-    /// first use.
-    pub fn new(url: impl Into<String>) -> Self {
+    /// A store in the table `public.crabka_checkpoint` of the database that `config` names. Connects at the first use.
+    pub fn new(config: Config) -> Self {
         let table = TableName { schema: "public".to_owned(), table: "crabka_checkpoint".to_owned() };
-        Self { url: url.into(), table, connection: None }
+        Self { config, table, connection: None }
     }
 
     /// The same store in another table of that form.
@@ -43,7 +43,7 @@ impl PostgresCheckpointStore {
         if let Some(connection) = self.connection.take() {
             return Ok(connection);
         }
-        let connection = SqlConnection::connect_url(&self.url).await?;
+        let connection = SqlConnection::connect(&self.config).await?;
         // A role or database may have synchronous_commit off. Then a crash of the server could take back an offset that
         // was already acknowledged to the source.
         let durable = "SELECT set_config('synchronous_commit', 'on', false) \
@@ -152,7 +152,6 @@ impl CheckpointStore for PostgresCheckpointStore {
 
 impl std::fmt::Debug for PostgresCheckpointStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the URL, which may hold a password.
         f.debug_struct("PostgresCheckpointStore").field("table", &self.table).finish_non_exhaustive()
     }
 }
@@ -172,8 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn debug_does_not_show_the_url() {
-        let store = PostgresCheckpointStore::new("postgres://app:CANARY@localhost/shop");
+    fn debug_does_not_show_the_password() {
+        let store = PostgresCheckpointStore::new("postgres://app:CANARY@localhost/shop".parse().unwrap());
         assert!(!format!("{store:?}").contains("CANARY"));
     }
 }

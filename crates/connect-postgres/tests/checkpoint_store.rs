@@ -28,14 +28,14 @@ async fn an_offset_is_read_back_and_replaced() {
         .await
         .unwrap();
 
-    let mut store = PostgresCheckpointStore::new(server.url(&database));
+    let mut store = PostgresCheckpointStore::new(server.url(&database).parse().unwrap());
     assert_eq!(store.load("orders").await.unwrap(), None);
     store.save("orders", &offset("0/10")).await.unwrap();
     store.save("other", &offset("0/99")).await.unwrap();
     store.save("orders", &offset("0/20")).await.unwrap();
     assert_eq!(store.load("orders").await.unwrap(), Some(offset("0/20")));
 
-    let mut again = PostgresCheckpointStore::new(server.url(&database));
+    let mut again = PostgresCheckpointStore::new(server.url(&database).parse().unwrap());
     let restored = again.load("orders").await.unwrap().unwrap();
     assert_eq!(restored.to_json(), offset("0/20").to_json());
     let row = client
@@ -50,7 +50,7 @@ async fn a_missing_table_is_a_configuration_error_that_quotes_the_sql() {
     crabka_testkit::needs!(postgres);
     let server = PgServer::shared_default().await.unwrap();
     let database = server.create_database("checkpoint").await.unwrap();
-    let mut store = PostgresCheckpointStore::new(server.url(&database));
+    let mut store = PostgresCheckpointStore::new(server.url(&database).parse().unwrap());
     for error in
         [store.load("orders").await.unwrap_err(), store.save("orders", &offset("0/1")).await.unwrap_err()]
     {
@@ -74,7 +74,7 @@ async fn a_foreign_row_is_an_error_and_not_a_fresh_start() {
     let client = server.connect(&database).await.unwrap();
     client.batch_execute(CHECKPOINT_TABLE_SQL).await.unwrap();
     client.batch_execute("INSERT INTO crabka_checkpoint VALUES ('orders', '{\"lsn\": 7}')").await.unwrap();
-    let mut store = PostgresCheckpointStore::new(server.url(&database));
+    let mut store = PostgresCheckpointStore::new(server.url(&database).parse().unwrap());
     let error = store.load("orders").await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::LostPosition, "{error}");
 }
@@ -92,7 +92,7 @@ async fn a_weird_table_name_survives() {
         name.quoted()
     );
     client.batch_execute(&sql).await.unwrap();
-    let mut store = PostgresCheckpointStore::new(server.url(&database)).with_table(name);
+    let mut store = PostgresCheckpointStore::new(server.url(&database).parse().unwrap()).with_table(name);
     store.save("orders", &offset("0/10")).await.unwrap();
     assert_eq!(store.load("orders").await.unwrap(), Some(offset("0/10")));
 }
@@ -102,7 +102,7 @@ async fn the_store_survives_a_server_restart() {
     crabka_testkit::needs!(postgres);
     let server = PgServer::start().await.unwrap();
     server.connect("postgres").await.unwrap().batch_execute(CHECKPOINT_TABLE_SQL).await.unwrap();
-    let mut store = PostgresCheckpointStore::new(server.url("postgres"));
+    let mut store = PostgresCheckpointStore::new(server.url("postgres").parse().unwrap());
     store.save("orders", &offset("0/10")).await.unwrap();
     server.stop(StopMode::Fast).await.unwrap();
     assert_eq!(store.save("orders", &offset("0/20")).await.unwrap_err().class(), ErrorClass::Transient);
