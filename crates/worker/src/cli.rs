@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::check::CheckArgs;
+use crate::commands::demo::DemoArgs;
+use crate::commands::init::InitArgs;
+use crate::commands::tail::TailArgs;
 use crate::config::Given;
 use crate::logging::LogFormat;
 
@@ -26,7 +30,8 @@ pub(crate) struct Global {
     /// How log lines on stderr are written.
     #[arg(long, value_enum, default_value = "human", env = "CRABKA_LOG_FORMAT", global = true)]
     pub(crate) log_format: LogFormat,
-    /// Log level (error, warn, info, debug, trace) or filter; without it RUST_LOG counts, then info.
+    /// Log level (error, warn, info, debug, trace) or filter; without it RUST_LOG counts, then
+    /// info for run and init, warn for the other verbs.
     #[arg(long, global = true)]
     pub(crate) log_level: Option<String>,
 }
@@ -34,6 +39,16 @@ pub(crate) struct Global {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Stream until SIGTERM or SIGINT.
+    Run(ConfigFile),
+    /// Find everything that would keep a run from working, each with what fixes it.
+    Check(CheckArgs),
+    /// Make publication and slot; print what is done.
+    Init(InitArgs),
+    /// Print decoded changes of a server, one JSON object per line, without keeping anything.
+    Tail(TailArgs),
+    /// Stream a throw-away PostgreSQL into Kafka and show what arrives.
+    Demo(DemoArgs),
     /// Print every option, or the configuration in effect.
     Config {
         #[command(subcommand)]

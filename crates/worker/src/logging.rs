@@ -13,16 +13,17 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Starts logging. `level` is a level or a filter as of `RUST_LOG`, which counts when it is `None`.
+/// Starts logging. `level` is a level or a filter as of `RUST_LOG`, which counts when it is `None`;
+/// `default` counts when neither is given.
 ///
 /// # Errors
 ///
 /// What is wrong with the filter.
-pub(crate) fn start(format: LogFormat, level: Option<&str>) -> Result<(), String> {
+pub(crate) fn start(format: LogFormat, level: Option<&str>, default: &str) -> Result<(), String> {
     let filter = match (level, std::env::var("RUST_LOG")) {
         (Some(level), _) => level.to_owned(),
         (None, Ok(filter)) if !filter.is_empty() => filter,
-        _ => "info".to_owned(),
+        _ => default.to_owned(),
     };
     let filter = EnvFilter::try_new(&filter).map_err(|_| format!("not a log level or filter: {filter}"))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -1,3 +1,8 @@
 //! One module per verb.
 
+pub(crate) mod check;
 pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod init;
+pub(crate) mod run;
+pub(crate) mod tail;

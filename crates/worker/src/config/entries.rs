@@ -133,9 +133,9 @@ impl Entries {
     }
 
     /// Sets `section.option` unless it was given.
-    pub(crate) fn preset(&mut self, section: &str, option: &str, raw: Raw, flag: &'static str) {
+    pub(crate) fn preset(&mut self, section: &str, option: &str, text: &str, flag: &'static str) {
         let slot = self.0.entry((section.to_owned(), option.to_owned()));
-        slot.or_insert_with(|| Entry { raw, origin: Origin::Flag(flag) });
+        slot.or_insert_with(|| Entry { raw: Raw::Flag(text.to_owned()), origin: Origin::Flag(flag) });
     }
 
     /// Takes a value out.

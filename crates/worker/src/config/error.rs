@@ -41,11 +41,6 @@ impl ConfigError {
     pub(crate) fn file(origin: Origin, message: impl Into<String>) -> Self {
         Self(vec![OptionError { path: String::new(), origin, message: message.into() }])
     }
-
-    /// The findings.
-    pub(crate) fn findings(&self) -> &[OptionError] {
-        &self.0
-    }
 }
 
 impl fmt::Display for ConfigError {

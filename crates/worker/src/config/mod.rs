@@ -14,20 +14,20 @@ mod sections;
 mod tests;
 mod value;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub(crate) use entries::Entries;
 pub(crate) use error::ConfigError;
 pub(crate) use reference::reference;
-pub(crate) use secret::ConnectionUrl;
+pub(crate) use value::{Properties, quoted};
 
 use entries::Origin;
 use option::{Reader, Shown};
 use sections::GROUPS;
 pub(crate) use sections::{
-    Binary, Checkpoint, CheckpointStore, CleanupPolicy, Compression, Envelope, EnvelopeType, FileCheckpoint,
-    FileSink, Http, KafkaCheckpoint, KafkaSink, PostgresCheckpoint, Rejected, Runtime, Sink, SinkType,
-    SkippedOperations, Source, Top,
+    AbsentColumns, Binary, Checkpoint, CheckpointStore, CleanupPolicy, Compression, DebeziumEnvelope,
+    Envelope, EnvelopeType, FileCheckpoint, FileSink, FlatEnvelope, Http, KafkaCheckpoint, KafkaSink,
+    PostgresCheckpoint, Rejected, Runtime, Sink, SinkType, SkippedOperations, Source, Top,
 };
 
 /// What one run is configured to do.
@@ -35,12 +35,28 @@ pub(crate) use sections::{
 pub(crate) struct Config {
     pub(crate) name: String,
     pub(crate) source: Source,
-    pub(crate) envelope: Envelope,
+    pub(crate) envelope: EnvelopeConfig,
     pub(crate) sink: SinkConfig,
     pub(crate) checkpoint: CheckpointConfig,
     pub(crate) runtime: Runtime,
     pub(crate) http: Http,
     shown: Vec<Shown>,
+}
+
+/// An envelope with its own options.
+#[derive(Debug, Clone)]
+pub(crate) enum EnvelopeConfig {
+    Debezium(DebeziumEnvelope),
+    Flat(FlatEnvelope),
+}
+
+impl EnvelopeConfig {
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(match Envelope::read(reader)?.r#type {
+            EnvelopeType::Debezium => Self::Debezium(DebeziumEnvelope::read(reader)?),
+            EnvelopeType::Flat => Self::Flat(FlatEnvelope::read(reader)?),
+        })
+    }
 }
 
 /// A sink with its own options.
@@ -121,7 +137,7 @@ impl Config {
         let parts = (
             Top::read(&mut reader),
             Source::read(&mut reader),
-            Envelope::read(&mut reader),
+            EnvelopeConfig::read(&mut reader),
             SinkConfig::read(&mut reader),
             CheckpointConfig::read(&mut reader),
             Runtime::read(&mut reader),

@@ -44,6 +44,7 @@ impl OptionSpec {
             ("_records", "records"),
             ("_records_max", "records"),
             ("_attempts", "attempts"),
+            ("_digits", "digits"),
             ("partitions", "partitions"),
             ("replication_factor", "replicas"),
         ];
@@ -165,12 +166,6 @@ impl<'a> Reader<'a> {
         let shown = value.shown();
         self.shown.push(Shown { section: group.section, name, value: shown, origin: Origin::Default });
         Some(value)
-    }
-
-    /// Notes an error that concerns more than one option.
-    pub(crate) fn refuse(&mut self, path: &str, message: impl Into<String>) {
-        let origin = Origin::Default;
-        self.errors.push(OptionError { path: path.to_owned(), origin, message: message.into() });
     }
 
     /// Turns what is left over into errors, and ends. Errors come in the order of the file.

@@ -1,5 +1,7 @@
 //! Every option there is.
 
+use crabka_connect_postgres::envelope::DEFAULT_PLACEHOLDER;
+
 use super::option::{Group, Preset, options};
 use super::secret::ConnectionUrl;
 use super::value::{Properties, choices};
@@ -95,6 +97,46 @@ options! {
 }
 
 choices! {
+    /// What is written for a column of an old row that was not sent and is NOT NULL.
+    AbsentColumns {
+        /// A zero of its type.
+        Filler = "filler",
+        /// `null`.
+        Null = "null",
+    }
+}
+
+options! {
+    /// Debezium's names and defaults, where it has the option.
+    DebeziumEnvelope in "envelope" only "type" = "debezium" {
+        /// Whether every record carries the three `__debezium.context.*` headers (`extended.headers.enabled`).
+        extended_headers: bool = Preset::Is(true);
+        /// Whether a delete is followed by a tombstone (`tombstones.on.delete`).
+        tombstones_on_delete: bool = Preset::Is(true);
+        /// What stands for a value stored out of line that the change did not touch (`unavailable.value.placeholder`);
+        /// after `hex:` its bytes.
+        unavailable_value_placeholder: String = Preset::Is(DEFAULT_PLACEHOLDER.to_owned());
+        /// What stands for NOT NULL columns of an old row that the server did not send: a zero of the type, as Debezium
+        /// writes it, or `null`.
+        absent_columns: AbsentColumns = Preset::Is(AbsentColumns::Filler);
+        /// Digits after the point of `money` in records (`money.fraction.digits`).
+        money_fraction_digits: u32 = Preset::Is(2), in 0..=18;
+        /// Digits after the point of the server's own `money`: `SELECT scale(1::money::numeric)`.
+        money_server_digits: u32 = Preset::Is(2), in 0..=18;
+    }
+}
+
+options! {
+    /// The row's columns in readable JSON.
+    FlatEnvelope in "envelope" only "type" = "flat" {
+        /// Whether a delete is an object with `"__deleted":true` that a tombstone follows; else it is the tombstone alone.
+        delete_objects: bool = Preset::Is(false);
+        /// Digits after the point of the server's own `money`: `SELECT scale(1::money::numeric)`.
+        money_server_digits: u32 = Preset::Is(2), in 0..=18;
+    }
+}
+
+choices! {
     /// Where records go.
     SinkType {
         /// Kafka topics.
@@ -171,6 +213,9 @@ options! {
         linger_ms: u32 = Preset::Is(0), in 0..=900_000;
         /// Whether missing topics are created. The broker is never asked to create them by itself.
         create_topics: bool = Preset::Is(true);
+        /// Whether the configuration of topics is read, for their size limit and cleanup policy. For a broker that does
+        /// not answer such requests.
+        describe_topics: bool = Preset::Is(true);
         /// Partitions of a topic that is created.
         partitions: Option<i32> = Preset::Means(None, "6"), check positive;
         /// Replicas of a topic that is created; an existing one is compared with it.
@@ -238,8 +283,14 @@ options! {
         bootstrap_servers: Option<String> = Preset::Means(None, "those of the sink"), check set;
         /// librdkafka properties of the connection.
         properties: Option<Properties> = Preset::Means(None, "those of the sink");
-        /// Topic. It is created if it is missing.
-        topic: String = Preset::Is("crabka-checkpoints".to_owned()), check not_empty;
+        /// Topic. Several connectors may share it.
+        topic: String = Preset::Is("crabka-offsets".to_owned()), check not_empty;
+        /// Whether the topic is created when it is missing.
+        create_topic: bool = Preset::Is(true);
+        /// Replicas of the topic when it is created.
+        replication_factor: Option<i32> = Preset::Means(None, "the broker's"), check positive;
+        /// How long one load or save may take.
+        timeout_ms: u64 = Preset::Is(30_000), in 1..=86_400_000;
     }
 }
 
@@ -294,6 +345,8 @@ pub(crate) const GROUPS: &[&Group] = &[
     Top::GROUP,
     Source::GROUP,
     Envelope::GROUP,
+    DebeziumEnvelope::GROUP,
+    FlatEnvelope::GROUP,
     Sink::GROUP,
     KafkaSink::GROUP,
     FileSink::GROUP,

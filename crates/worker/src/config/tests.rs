@@ -68,7 +68,7 @@ fn the_smallest_configuration_is_enough() {
     assert_eq!(config.source.tables, ["public.orders"]);
     assert!(matches!(&config.sink, SinkConfig::Kafka(kafka) if kafka.bootstrap_servers == "localhost:9092"));
     assert!(matches!(config.checkpoint, CheckpointConfig::Kafka(_)));
-    assert_eq!(config.envelope.r#type, EnvelopeType::Debezium);
+    assert!(matches!(config.envelope, EnvelopeConfig::Debezium(_)));
 }
 
 #[test]

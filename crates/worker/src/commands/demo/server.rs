@@ -68,7 +68,9 @@ impl DemoServer {
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEPER, "sh"]).arg(directory).arg(bin.join("postgres"));
         keeper.arg("-D").arg(&data).arg("-k").arg(directory);
-        for setting in ["listen_addresses=", "port=5432", "wal_level=logical", "fsync=off", "max_wal_senders=4"] {
+        for setting in
+            ["listen_addresses=", "port=5432", "wal_level=logical", "fsync=off", "max_wal_senders=4"]
+        {
             keeper.args(["-c", setting]);
         }
         become_owner(&mut keeper, owner);
@@ -111,7 +113,10 @@ impl DemoServer {
 
     /// The URL of its database.
     pub(super) fn url(&self) -> String {
-        format!("postgres:///postgres?host={}&port=5432&user=postgres&sslmode=disable", self.directory.display())
+        format!(
+            "postgres:///postgres?host={}&port=5432&user=postgres&sslmode=disable",
+            self.directory.display()
+        )
     }
 }
 
@@ -129,15 +134,18 @@ fn server_account(directory: &Path) -> Result<Option<(u32, u32)>, ConnectError> 
     if me != 0 {
         return Ok(None);
     }
-    let accounts = fs::read_to_string("/etc/passwd").map_err(|error| io_error("reading /etc/passwd", error))?;
+    let accounts =
+        fs::read_to_string("/etc/passwd").map_err(|error| io_error("reading /etc/passwd", error))?;
     let account = |name: &str| {
         let line = accounts.lines().find(|line| line.split(':').next() == Some(name))?;
         let mut fields = line.split(':').skip(2);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     };
     account("postgres").or_else(|| account("nobody")).map(Some).ok_or_else(|| {
-        ConnectError::configuration("postgres does not run as root and there is no other account: postgres, nobody")
-            .with_fix("run the demo as an ordinary user, or give it a server with --pg URL")
+        ConnectError::configuration(
+            "postgres does not run as root and there is no other account: postgres, nobody",
+        )
+        .with_fix("run the demo as an ordinary user, or give it a server with --pg URL")
     })
 }
 
@@ -149,7 +157,8 @@ fn become_owner(command: &mut Command, owner: Option<(u32, u32)>) {
 
 /// Finds the directory that holds `initdb` and `postgres`.
 fn find_binaries(bin: Option<&Path>) -> Result<PathBuf, ConnectError> {
-    let complete = |directory: &Path| ["initdb", "postgres"].iter().all(|name| directory.join(name).is_file());
+    let complete =
+        |directory: &Path| ["initdb", "postgres"].iter().all(|name| directory.join(name).is_file());
     if let Some(bin) = bin {
         return if complete(bin) {
             Ok(bin.to_owned())

@@ -1,0 +1,40 @@
+//! `crabka run`: streams until it is told to stop.
+
+use crabka_connect::ConnectError;
+
+use crate::config::{Config, Given};
+use crate::exit::Failure;
+use crate::http;
+use crate::pipeline;
+use crate::signals::Signals;
+
+/// Runs until a signal (a graceful end) or an error that is not retried.
+pub(crate) async fn run(given: &Given) -> Result<(), Failure> {
+    let config = Config::load(given)?;
+    let mut signals = Signals::catch()?;
+    let runtime = pipeline::runtime(&config)?;
+    let handle = runtime.handle();
+    let _endpoints = match &config.http.listen {
+        Some(address) => Some(http::serve(address, handle.watch()).await?),
+        None => None,
+    };
+    tracing::info!(connector = %config.name, version = env!("CARGO_PKG_VERSION"), "starting");
+    let mut run = tokio::spawn(runtime.run());
+    let ended = tokio::select! {
+        ended = &mut run => ended,
+        signal = signals.first() => {
+            tracing::info!(signal, "ending: what was read is finished first");
+            handle.stop();
+            signals.until(&mut run).await
+        }
+    };
+    let status = handle.status();
+    tracing::info!(
+        phase = %status.phase,
+        records_delivered = status.records_delivered,
+        records_acknowledged = status.records_acknowledged,
+        "ended"
+    );
+    ended.map_err(|error| ConnectError::bug("the run did not end in order").with_source(error))??;
+    Ok(())
+}
