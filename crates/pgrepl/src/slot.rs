@@ -96,8 +96,8 @@ impl CreateSlot {
     ///
     /// Configuration: an option that this version does not have.
     pub fn command(&self, server_version_num: u32) -> Result<String, Error> {
-        let name = quote::identifier(&self.name, "the slot name")?;
-        let plugin = quote::identifier(&self.plugin, "the output plugin")?;
+        let name = quote::slot(&self.name)?;
+        let plugin = quote::plugin(&self.plugin)?;
         if self.two_phase && server_version_num < 150_000 {
             return Err(too_old("two-phase slots", 15, server_version_num));
         }
@@ -151,5 +151,60 @@ pub struct CreatedSlot {
 /// DROP_REPLICATION_SLOT.
 pub(crate) fn drop_command(name: &str, wait: bool) -> Result<String, Error> {
     let wait = if wait { " WAIT" } else { "" };
-    Ok(format!("DROP_REPLICATION_SLOT {}{wait}", quote::identifier(name, "the slot name")?))
+    Ok(format!("DROP_REPLICATION_SLOT {}{wait}", quote::slot(name)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_version_gets_its_own_form() {
+        use SlotSnapshot::{Export, Nothing, Use};
+        let slot = |snapshot| CreateSlot::new("s").snapshot(snapshot);
+        for (version, slot, command) in [
+            (140_000, slot(Nothing), r#"CREATE_REPLICATION_SLOT "s" LOGICAL "pgoutput" NOEXPORT_SNAPSHOT"#),
+            (140_020, slot(Export), r#"CREATE_REPLICATION_SLOT "s" LOGICAL "pgoutput" EXPORT_SNAPSHOT"#),
+            (140_020, slot(Use), r#"CREATE_REPLICATION_SLOT "s" LOGICAL "pgoutput" USE_SNAPSHOT"#),
+            (
+                150_000,
+                slot(Nothing),
+                r#"CREATE_REPLICATION_SLOT "s" LOGICAL "pgoutput" (SNAPSHOT 'nothing')"#,
+            ),
+            (
+                160_000,
+                slot(Use).two_phase(true).temporary(true),
+                r#"CREATE_REPLICATION_SLOT "s" TEMPORARY LOGICAL "pgoutput" (SNAPSHOT 'use', TWO_PHASE)"#,
+            ),
+            (
+                180_000,
+                slot(Export).two_phase(true).failover(true),
+                r#"CREATE_REPLICATION_SLOT "s" LOGICAL "pgoutput" (SNAPSHOT 'export', TWO_PHASE, FAILOVER)"#,
+            ),
+        ] {
+            assert_eq!(slot.command(version).unwrap(), command);
+        }
+        let refused = |slot: CreateSlot, version| slot.command(version).unwrap_err().to_string();
+        assert!(
+            refused(slot(Nothing).two_phase(true), 140_009)
+                .ends_with("PostgreSQL 15 or later, the server is: 14")
+        );
+        assert!(
+            refused(slot(Nothing).failover(true), 160_009)
+                .ends_with("PostgreSQL 17 or later, the server is: 16")
+        );
+        assert!(refused(slot(Nothing).failover(true).temporary(true), 170_000).contains("temporary"));
+    }
+
+    #[test]
+    fn names_the_server_cannot_have_are_refused_here() {
+        let long = "a".repeat(64);
+        for name in ["", "We\"ird", "Upper", "with-dash", "ä", "a\0b", "a b", &long] {
+            let refusal = CreateSlot::new(name).command(170_000).unwrap_err().to_string();
+            assert!(refusal.contains("1 to 63 lower-case letters"), "{refusal}");
+        }
+        CreateSlot::new(&long[1..]).command(170_000).unwrap();
+        assert!(CreateSlot::new("s").plugin("x\" y").command(170_000).is_err());
+        assert_eq!(drop_command("weird_1", true).unwrap(), r#"DROP_REPLICATION_SLOT "weird_1" WAIT"#);
+    }
 }

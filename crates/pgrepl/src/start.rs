@@ -154,7 +154,7 @@ impl StartReplication {
             Some(Origin::Any) => option("origin", "any"),
             Some(Origin::None) => option("origin", "none"),
         }
-        let slot = quote::identifier(&self.slot, "the slot name")?;
+        let slot = quote::slot(&self.slot)?;
         Ok(format!("START_REPLICATION SLOT {slot} LOGICAL {} ({})", self.start, options.join(", ")))
     }
 
@@ -192,5 +192,65 @@ impl StartReplication {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start() -> StartReplication {
+        StartReplication::new("s", Lsn::new(0x16_B374_D848)).publications(["p"])
+    }
+
+    #[test]
+    fn options_are_written_only_where_they_are_used() {
+        assert_eq!(
+            start().command(140_000).unwrap(),
+            r#"START_REPLICATION SLOT "s" LOGICAL 16/B374D848 ("proto_version" '1', "publication_names" '"p"')"#
+        );
+        let all = start()
+            .protocol_version(4)
+            .binary(true)
+            .messages(true)
+            .streaming(Streaming::Parallel)
+            .two_phase(true)
+            .origin(Origin::None);
+        let command = all.command(160_000).unwrap();
+        let tail = r#""binary" 'true', "messages" 'true', "streaming" 'parallel', "two_phase" 'on', "origin" 'none')"#;
+        assert!(command.ends_with(tail), "{command}");
+    }
+
+    #[test]
+    fn publication_names_are_quoted_twice() {
+        let names = [r#"We"ird.Näme"#, "it's, two", "plain"];
+        let command = StartReplication::new("s", Lsn::ZERO).publications(names).command(170_000).unwrap();
+        let written = r#""publication_names" '"We""ird.Näme","it''s, two","plain"')"#;
+        assert!(command.ends_with(written), "{command}");
+    }
+
+    #[test]
+    fn options_the_server_lacks_are_refused_here() {
+        for (start, version, says) in [
+            (
+                start().protocol_version(3),
+                140_000,
+                "proto_version 3 needs PostgreSQL 15 or later, the server is: 14",
+            ),
+            (start().protocol_version(4), 150_000, "needs PostgreSQL 16"),
+            (start().streaming(Streaming::On), 150_000, "needs protocol version 2, not: 1"),
+            (
+                start().protocol_version(2).streaming(Streaming::Parallel),
+                160_000,
+                "needs protocol version 4, not: 2",
+            ),
+            (start().protocol_version(2).two_phase(true), 160_000, "needs protocol version 3"),
+            (start().origin(Origin::Any), 150_000, "origin needs PostgreSQL 16"),
+            (start().publications(Vec::<String>::new()), 160_000, "no publication"),
+            (start().publications([""]), 160_000, "is empty"),
+        ] {
+            let refusal = start.command(version).unwrap_err().to_string();
+            assert!(refusal.contains(says), "{refusal}");
+        }
     }
 }

@@ -8,6 +8,8 @@ mod parameters;
 mod parse;
 mod passfile;
 mod startup;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -7,9 +7,11 @@ use tokio::io::AsyncReadExt;
 
 use super::server::{Received, Walsender, config, drain, keepalive, message, parameter, report, wal};
 
-fn payloads(events: &[StreamEvent]) -> Vec<&[u8]> {
-    let payload =
-        |event| if let &StreamEvent::Wal { ref payload, .. } = event { Some(&payload[..]) } else { None };
+fn payloads(events: &[StreamEvent]) -> Vec<Vec<u8>> {
+    let payload = |event: &StreamEvent| match event {
+        StreamEvent::Wal { payload, .. } => Some(payload.to_vec()),
+        _ => None,
+    };
     events.iter().filter_map(payload).collect()
 }
 
