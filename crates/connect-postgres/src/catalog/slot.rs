@@ -127,7 +127,8 @@ impl SlotRow {
         if let Some(reason) = &self.invalidation_reason {
             return Some(reason.clone());
         }
-        if self.conflicting == Some(true) {
+        // 16 sets `conflicting` whatever the reason was; only removed WAL takes the position away.
+        if self.conflicting == Some(true) && self.restart_lsn.is_some() {
             return Some("conflict with recovery".to_owned());
         }
         (self.wal_status.as_deref() == Some("lost")).then(|| "wal_removed".to_owned())

@@ -19,7 +19,9 @@ pub struct TableRow {
     pub kind: char,
     /// `pg_class.relpersistence`: `p` permanent; `u` unlogged and `t` temporary are never published.
     pub persistence: char,
-    /// The partitioned tables that it is a partition of, nearest first.
+    /// Whether it is a partition; its ancestors are then partitioned tables.
+    pub is_partition: bool,
+    /// The tables that it is a partition or an inheritance child of, nearest first.
     pub ancestors: Vec<TableName>,
 }
 
@@ -34,7 +36,8 @@ impl TableRow {
         self.kind == 'p'
     }
 
-    /// Whether one of the patterns covers it or a table that it is a partition of. No patterns cover every table.
+    /// Whether one of the patterns covers it, or a table that it is a partition or an inheritance child of. No patterns
+    /// cover every table.
     pub fn is_covered_by(&self, patterns: &[TablePattern]) -> bool {
         let covers = |name: &TableName| patterns.iter().any(|p| p.matches(&name.schema, &name.table));
         patterns.is_empty() || covers(&self.name) || self.ancestors.iter().any(covers)
@@ -42,14 +45,16 @@ impl TableRow {
 }
 
 const SELECT: &str = "SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind, \
-    c.relpersistence::text AS persistence, \
+    c.relpersistence::text AS persistence, c.relispartition AS is_partition, \
     coalesce(up.schemas, '{}') AS ancestor_schemas, coalesce(up.tables, '{}') AS ancestor_tables \
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-    LEFT JOIN LATERAL (SELECT array_agg(an.nspname::text ORDER BY a.place) AS schemas, \
-        array_agg(ac.relname::text ORDER BY a.place) AS tables \
-        FROM pg_partition_ancestors(c.oid) WITH ORDINALITY a(oid, place) \
-        JOIN pg_class ac ON ac.oid = a.oid JOIN pg_namespace an ON an.oid = ac.relnamespace \
-        WHERE a.oid <> c.oid) up ON c.relispartition ";
+    LEFT JOIN LATERAL (WITH RECURSIVE parent(oid, level) AS ( \
+            SELECT i.inhparent, 1 FROM pg_inherits i WHERE i.inhrelid = c.oid \
+            UNION SELECT i.inhparent, parent.level + 1 FROM parent JOIN pg_inherits i ON i.inhrelid = parent.oid) \
+        SELECT array_agg(an.nspname::text ORDER BY parent.level, parent.oid) AS schemas, \
+            array_agg(ac.relname::text ORDER BY parent.level, parent.oid) AS tables \
+        FROM parent JOIN pg_class ac ON ac.oid = parent.oid JOIN pg_namespace an ON an.oid = ac.relnamespace \
+        ) up ON c.relkind IN ('r', 'p', 'f') ";
 
 /// The tables whose changes a publication sends now, by name: those it names, those of a schema it names, partitions.
 /// Where it publishes via the root, the root stands for its partitions. Empty when the publication does not exist.
@@ -137,6 +142,7 @@ fn table_row(row: &Row) -> Result<TableRow, ConnectError> {
         name: TableName { schema: column(row, "schema")?, table: column(row, "name")? },
         kind: character("kind")?,
         persistence: character("persistence")?,
+        is_partition: column(row, "is_partition")?,
         ancestors: ancestors.collect(),
     })
 }

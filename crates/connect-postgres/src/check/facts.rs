@@ -125,7 +125,7 @@ impl Facts {
         let sends = |name: &TableName| published.iter().any(|other| other.name == *name);
         let parts = |root: &TableName| published.iter().any(|other| other.ancestors.contains(root));
         Ok(sends(&table.name)
-            || table.ancestors.iter().any(sends)
+            || table.is_partition && table.ancestors.iter().any(sends)
             || table.is_partitioned() && parts(&table.name))
     }
 }
@@ -149,7 +149,9 @@ async fn capture(
     let mut captured = Captured::default();
     if via_root {
         let names: Vec<TableName> = tables.iter().map(|table| table.name.clone()).collect();
-        let stands_alone = |table: &TableRow| !table.ancestors.iter().any(|root| names.contains(root));
+        let stands_alone = |table: &TableRow| {
+            !(table.is_partition && table.ancestors.iter().any(|root| names.contains(root)))
+        };
         captured.tables = tables.into_iter().filter(stands_alone).collect();
         captured.leaves = leaves;
     } else {

@@ -192,7 +192,9 @@ fn via_root(facts: &Facts, publication: &PublicationRow) -> Findings {
                 .about(&table.name)
                 .mended_by(format!("ALTER PUBLICATION {name} SET (publish_via_partition_root = true)")),
             );
-        } else if let Some(root) = table.ancestors.iter().find(|root| sends((*root).clone())) {
+        } else if let Some(root) =
+            table.ancestors.iter().find(|root| table.is_partition && sends((*root).clone()))
+        {
             findings.push(
                 Finding::warning(
                     id::PUBLICATION_VIA_ROOT,

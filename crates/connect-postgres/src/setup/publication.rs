@@ -58,7 +58,7 @@ pub(crate) fn expansion(
         _ => return None,
     };
     let publishable: Vec<&TableRow> = configured.iter().filter(|table| table.is_publishable()).collect();
-    // A partitioned table brings its partitions.
+    // A table brings its partitions and its inheritance children.
     let stands_alone = |table: &TableRow| {
         !table.ancestors.iter().any(|root| publishable.iter().any(|other| other.name == *root))
     };
@@ -198,6 +198,7 @@ mod tests {
             name: name(table),
             kind,
             persistence: 'p',
+            is_partition: !ancestors.is_empty(),
             ancestors: ancestors.iter().map(|table| name(table)).collect(),
         };
         let configured = [
