@@ -6,6 +6,7 @@ use crabka_connect::ConnectError;
 use crabka_pgrepl::StreamSettings;
 
 use crate::catalog::TablePattern;
+use crate::envelope::topic;
 use crate::position::Fingerprint;
 use crate::records::DeleteRecords;
 use crate::setup::SetupRequest;
@@ -112,6 +113,16 @@ impl PostgresSourceConfig {
         request.via_root = self.publish_via_partition_root;
         request.wait.limit = self.slot_creation_timeout;
         request
+    }
+
+    /// Topic of logical messages.
+    pub fn message_topic(&self) -> String {
+        topic::for_messages(&self.topic_prefix)
+    }
+
+    /// Topic of heartbeats.
+    pub fn heartbeat_topic(&self) -> String {
+        self.heartbeat_topic.clone().unwrap_or_else(|| topic::for_heartbeats(&self.topic_prefix))
     }
 
     /// Everything that decides which changes of a transaction are emitted, and so what their ordinals count.

@@ -63,12 +63,8 @@ impl PostgresSource {
     /// [`ConnectError::Configuration`] when the configuration contradicts itself.
     pub fn new(config: PostgresSourceConfig) -> Result<Self, ConnectError> {
         let topics = FixedTopics {
-            message: crate::envelope::topic::for_messages(&config.topic_prefix).into(),
-            heartbeat: config
-                .heartbeat_topic
-                .clone()
-                .unwrap_or_else(|| crate::envelope::topic::for_heartbeats(&config.topic_prefix))
-                .into(),
+            message: config.message_topic().into(),
+            heartbeat: config.heartbeat_topic().into(),
         };
         Ok(Self {
             source: Arc::new(SourceInfo {

@@ -42,8 +42,11 @@ fn transaction(assembler: &mut Assembler, commit_lsn: u64, changes: u64) {
     assembler.commit(&commit(commit_lsn)).unwrap();
 }
 
-/// (ordinal, resume LSN, open transaction) of what has left.
-fn taken(assembler: &mut Assembler) -> Vec<(u64, u64, Option<(u64, u64)>)> {
+/// Ordinal, resume LSN, open transaction.
+type Taken = (u64, u64, Option<(u64, u64)>);
+
+/// What has left.
+fn taken(assembler: &mut Assembler) -> Vec<Taken> {
     let open = |p: Position| p.open.map(|open| (open.commit_lsn.as_u64(), open.delivered));
     let items = assembler.take_batch().items;
     items.into_iter().map(|i| (i.event.ordinal, i.position.resume_lsn.as_u64(), open(i.position))).collect()

@@ -13,6 +13,7 @@
 mod heartbeat;
 mod relations;
 pub(crate) mod start;
+mod topics;
 
 use std::convert::Infallible;
 use std::sync::Arc;

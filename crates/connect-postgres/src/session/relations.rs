@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crabka_connect::ConnectError;
 use crabka_pgrepl::Lsn;
 
-use crate::catalog::{self, RelationHints, TableName, TablePattern};
-use crate::envelope::topic;
+use crate::catalog::{self, PublicationRow, RelationHints, TableName, TablePattern};
 use crate::key::{KeyColumn, KeyHints, choose_key};
 use crate::relation::{Column, Relation, ReplicaIdentity};
+use crate::session::topics::TopicOwners;
 use crate::sql::SqlConnection;
 use crate::types::{ColumnType, TypeRegistry};
 
@@ -85,16 +85,37 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct RelationCache {
     sql: SqlConnection,
-    topic_prefix: String,
+    topics: TopicOwners,
     tables: Vec<TablePattern>,
+    /// Whether the publication names nothing but what is listed.
+    only_listed_is_published: bool,
     knowledge: Knowledge,
     entries: HashMap<u32, Entry>,
 }
 
 impl RelationCache {
     /// `tables` empty captures all.
-    pub(crate) fn new(sql: SqlConnection, topic_prefix: String, tables: Vec<TablePattern>) -> Self {
-        Self { sql, topic_prefix, tables, knowledge: Knowledge::default(), entries: HashMap::new() }
+    pub(crate) fn new(sql: SqlConnection, topics: TopicOwners, tables: Vec<TablePattern>) -> Self {
+        let (knowledge, entries) = (Knowledge::default(), HashMap::new());
+        Self { sql, topics, tables, only_listed_is_published: false, knowledge, entries }
+    }
+
+    /// Looks at what is published now. Refuses a publication of which two captured tables would share a topic; what
+    /// joins it later is looked at when its Relation message comes.
+    pub(crate) async fn claim_topics(&mut self, publication: &PublicationRow) -> Result<(), ConnectError> {
+        for table in catalog::published_tables(&self.sql, &publication.name).await? {
+            if self.is_listed(&table.name) {
+                self.topics.claim(&table.name)?;
+            }
+        }
+        self.only_listed_is_published = !publication.all_tables
+            && publication.schemas.is_empty()
+            && publication.tables.iter().all(|table| self.is_listed(&table.name));
+        Ok(())
+    }
+
+    fn is_listed(&self, name: &TableName) -> bool {
+        self.tables.is_empty() || self.tables.iter().any(|pattern| pattern.matches(&name.schema, &name.table))
     }
 
     /// The relation of that oid if it is captured.
@@ -118,7 +139,8 @@ impl RelationCache {
             self.learn_types(&wire).await?;
         }
         let hints = if captured { catalog::relation_hints(&self.sql, wire.oid).await? } else { None };
-        let relation = self.build(&wire, hints.as_ref());
+        let topic = if captured { self.topics.claim(&wire.name)? } else { String::new() };
+        let relation = self.build(&wire, hints.as_ref(), topic);
         let learned = Learned {
             name: wire.name.clone(),
             captured,
@@ -138,17 +160,22 @@ impl RelationCache {
     }
 
     async fn is_captured(&self, wire: &WireRelation) -> Result<bool, ConnectError> {
-        let listed =
-            |name: &TableName| self.tables.iter().any(|pattern| pattern.matches(&name.schema, &name.table));
-        if self.tables.is_empty() || listed(&wire.name) {
+        if self.is_listed(&wire.name) {
             return Ok(true);
         }
-        // A partition or child of a listed table. A relation that is gone meanwhile has no parents to be asked for: it
-        // is captured, because a row too many can be ignored and a row too few cannot be had again.
-        Ok(match catalog::ancestors(&self.sql, wire.oid).await? {
-            Some(ancestors) => ancestors.iter().any(listed),
-            None => true,
-        })
+        if let Some(ancestors) = catalog::ancestors(&self.sql, wire.oid).await? {
+            return Ok(ancestors.iter().any(|ancestor| self.is_listed(ancestor)));
+        }
+        // Dropped since: it has no parents to be asked for. Where the publication names listed tables only, it can only
+        // be a partition or child of one of them.
+        if !self.only_listed_is_published {
+            tracing::warn!(
+                table = %wire.name,
+                "changes of a table that was dropped since are left out: it is not listed, and whether it was a \
+                 partition of a listed table cannot be known any more"
+            );
+        }
+        Ok(self.only_listed_is_published)
     }
 
     async fn learn_types(&mut self, wire: &WireRelation) -> Result<(), ConnectError> {
@@ -169,7 +196,7 @@ impl RelationCache {
         Ok(())
     }
 
-    fn build(&self, wire: &WireRelation, hints: Option<&RelationHints>) -> Relation {
+    fn build(&self, wire: &WireRelation, hints: Option<&RelationHints>, topic: String) -> Relation {
         let key_columns: Vec<KeyColumn<'_>> = wire
             .columns
             .iter()
@@ -209,7 +236,7 @@ impl RelationCache {
             identity: wire.identity,
             columns,
             key,
-            topic: Arc::from(topic::for_table(&self.topic_prefix, &wire.name.schema, &wire.name.table)),
+            topic: Arc::from(topic),
             version: NEXT_VERSION.fetch_add(1, Ordering::Relaxed),
         }
     }

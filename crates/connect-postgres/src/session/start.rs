@@ -6,9 +6,10 @@ use crabka_connect::ConnectError;
 use crabka_pgrepl::{CreateSlot, Lsn, ReplicationClient, SlotSnapshot, StartReplication};
 
 use super::relations::RelationCache;
+use super::topics::TopicOwners;
 use super::{QUEUE_BATCHES, Session, SessionHandle, SessionOptions};
 use crate::assemble::Assembler;
-use crate::catalog::{self, ServerInfo, SlotRow};
+use crate::catalog::{self, PublicationRow, ServerInfo, SlotRow};
 use crate::classify::replication_error;
 use crate::config::{BinaryMode, PostgresSourceConfig, SlotMode};
 use crate::event::SourceInfo;
@@ -50,6 +51,11 @@ pub(crate) async fn start(
     let connection = config.connection.clone().pinned_to(sql.peer());
     let mut client = ReplicationClient::connect(&connection).await.map_err(connecting)?;
     let position = place(config, &sql, &mut client, &server, &identity, stored.as_ref()).await?;
+    let publication = published(config, &sql).await?;
+    let reserved = vec![config.message_topic(), config.heartbeat_topic()];
+    let topics = TopicOwners::new(config.topic_prefix.clone(), reserved);
+    let mut relations = RelationCache::new(sql, topics, config.tables.clone());
+    relations.claim_topics(&publication).await?;
     let binary = config.binary == BinaryMode::Binary && !text_only;
     let start = StartReplication::new(&config.slot, position.resume_lsn)
         .publications([&config.publication])
@@ -64,7 +70,6 @@ pub(crate) async fn start(
         slot = %config.slot, publication = %config.publication, position = %position.resume_lsn, binary,
         server = %server.version, "streaming"
     );
-    let relations = RelationCache::new(sql, config.topic_prefix.clone(), config.tables.clone());
     let options = SessionOptions {
         batch_bytes: config.queue_bytes / QUEUE_BATCHES,
         unread_limit: config.unread_limit,
@@ -111,7 +116,6 @@ async fn place(
         let system = client.identify_system().await.map_err(connecting)?;
         let state = ServerState { identity: identity.clone(), wal_end: system.position };
         verify::honoured(stored, &state, slot.as_ref())?;
-        publication_exists(config, sql).await?;
         return Ok(stored.position);
     }
     let slot = match slot {
@@ -122,7 +126,6 @@ async fn place(
         }
         None => return Err(missing_slot(config)),
     };
-    publication_exists(config, sql).await?;
     slot_position(&slot, &server.database)
 }
 
@@ -139,20 +142,25 @@ async fn temporary_slot(
     sql: &SqlConnection,
     client: &mut ReplicationClient,
 ) -> Result<Position, ConnectError> {
-    publication_exists(config, sql).await?;
+    // Before the slot: it must exist at the slot's position.
+    published(config, sql).await?;
     let slot = CreateSlot::new(&config.slot).temporary(true).snapshot(SlotSnapshot::Nothing);
     let wait = config.setup_request().wait;
     let created = setup::create_slot(sql, client, &slot, &wait, std::future::pending()).await?;
     Ok(Position::at(created.consistent_point))
 }
 
-async fn publication_exists(config: &PostgresSourceConfig, sql: &SqlConnection) -> Result<(), ConnectError> {
-    if catalog::publication(sql, &config.publication).await?.is_some() {
-        return Ok(());
-    }
-    Err(ConnectError::configuration(format!("publication does not exist: {}", config.publication)).with_fix(
-        "run `crabka init`; if a slot exists already, drop it first: a publication must exist before its slot is made",
-    ))
+/// The publication, which must exist.
+async fn published(
+    config: &PostgresSourceConfig,
+    sql: &SqlConnection,
+) -> Result<PublicationRow, ConnectError> {
+    catalog::publication(sql, &config.publication).await?.ok_or_else(|| {
+        ConnectError::configuration(format!("publication does not exist: {}", config.publication)).with_fix(
+            "run `crabka init`; if a slot exists already, drop it first: a publication must exist before its slot is \
+             made",
+        )
+    })
 }
 
 fn missing_slot(config: &PostgresSourceConfig) -> ConnectError {
