@@ -6,5 +6,6 @@ mod capture;
 mod corpus;
 mod damage;
 mod golden;
+mod layouts;
 mod render;
 mod roundtrip;
