@@ -75,7 +75,9 @@ fn cut_at_every_byte_is_an_error() {
 fn followed_by_another_byte_is_an_error() {
     each_message(|recording, before, payload, message| {
         let longer = [payload, &[0]].concat();
-        let error = before.clone().decode(&longer).expect_err(&recording.base);
+        let mut decoder = before.clone();
+        let error = decoder.decode(&longer).expect_err(&recording.base);
+        assert_eq!(decoder.in_stream(), before.in_stream(), "an error leaves the state alone");
         assert_eq!((error.message, error.field), (message.name(), "end"), "{}", recording.base);
         assert_eq!(error.offset, payload.len(), "{}", recording.base);
     });
