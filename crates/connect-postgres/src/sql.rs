@@ -3,20 +3,20 @@
 //! Every setting that a look-up depends on is set on the session itself, so that what `ALTER ROLE` or
 //! `ALTER DATABASE` says for applications cannot cut it short or change its result.
 
+mod login;
 mod transport;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crabka_connect::ConnectError;
-use crabka_pgrepl::{ChannelBinding, Config, Peer};
+use crabka_pgrepl::{Config, Peer};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::config::{self, SslMode, SslNegotiation};
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
-use self::transport::{Negotiated, SqlTransport};
+use self::login::log_in;
 use crate::classify::{postgres_error, replication_error};
 
 /// How long one statement may run on the server, unless [`SqlConnection::set_statement_limit`] says otherwise.
@@ -24,9 +24,6 @@ pub const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
 
 /// How long a statement waits for a lock before it gives up.
 pub const LOCK_LIMIT: Duration = Duration::from_secs(5);
-
-/// How long a server that has been reached may take to let us in.
-const LOGIN_LIMIT: Duration = Duration::from_secs(20);
 
 /// What is added to the server's own limit before the answer is no longer waited for: a server that is alive has
 /// cancelled the statement by then.
@@ -66,7 +63,7 @@ pub struct SqlConnection {
 }
 
 impl SqlConnection {
-    /// Connects to the first host that answers, with the hosts, TLS, credentials and name of `config`, and pins the
+    /// Connects to the first host that works and is what `target_session_attrs` asks for, with the hosts, TLS, credentials and name of `config`, and pins the
     /// session's settings.
     ///
     /// # Errors
@@ -78,19 +75,10 @@ impl SqlConnection {
     ///
     /// Dropping the future closes the connection.
     pub async fn connect(config: &Config) -> Result<Self, ConnectError> {
-        let doing = "connecting to PostgreSQL";
-        let transport = config.connect_transport().await.map_err(|error| replication_error(doing, error))?;
-        let peer = transport.peer().clone();
-        let settings = login(config, &peer).map_err(|error| replication_error(doing, error))?;
-        let transport = SqlTransport::new(transport, config.insecure_password_allowed());
-        let logged_in = timeout(LOGIN_LIMIT, settings.connect_raw(transport, Negotiated)).await;
-        let (client, connection) = match logged_in {
-            Ok(logged_in) => logged_in.map_err(|error| postgres_error(doing, error))?,
-            Err(_) => {
-                let limit_s = LOGIN_LIMIT.as_secs();
-                return Err(ConnectError::transient(format!("{doing}: no login within {limit_s} s: {peer}")));
-            }
-        };
+        let (client, connection, peer) = config
+            .connect_with(|transport| log_in(config, transport))
+            .await
+            .map_err(|error| replication_error("connecting to PostgreSQL", error))?;
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "sql connection ended");
@@ -242,30 +230,6 @@ impl SqlConnection {
             tracing::debug!("sql connection did not end in time");
         }
     }
-}
-
-/// What tokio-postgres has to know to log in. TLS is there already or is not wanted: it must not ask for it again.
-fn login(config: &Config, peer: &Peer) -> Result<tokio_postgres::Config, crabka_pgrepl::Error> {
-    let mut settings = tokio_postgres::Config::new();
-    settings
-        .user(config.user())
-        .dbname(config.dbname())
-        .application_name(config.application_name())
-        .options(config.session_options())
-        .channel_binding(match config.channel_binding() {
-            ChannelBinding::Disable => config::ChannelBinding::Disable,
-            ChannelBinding::Prefer => config::ChannelBinding::Prefer,
-            ChannelBinding::Require => config::ChannelBinding::Require,
-        });
-    if peer.encrypted() {
-        settings.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
-    } else {
-        settings.ssl_mode(SslMode::Disable);
-    }
-    if let Some(password) = config.password_for(peer)? {
-        settings.password(password);
-    }
-    Ok(settings)
 }
 
 fn duration_ms(duration: Duration) -> u64 {

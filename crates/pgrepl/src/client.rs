@@ -8,14 +8,15 @@ use postgres_protocol::message::frontend;
 
 use crate::auth::log_in;
 use crate::cancel::CancelHandle;
-use crate::config::{Config, TargetSession};
+use crate::config::Config;
 use crate::link::Link;
+use crate::login::ServerRole;
 use crate::protocol::backend::{self, BackendKey, tag};
 use crate::protocol::frame::Frame;
 use crate::slot::{CreateSlot, CreatedSlot, drop_command};
 use crate::start::StartReplication;
 use crate::stream::ReplicationStream;
-use crate::transport::{Encryption, Peer, Place, Transport, first_that_works, open};
+use crate::transport::{Peer, Transport};
 use crate::{Error, Lsn};
 
 const STARTING: &str = "starting the session";
@@ -80,15 +81,13 @@ impl ReplicationClient {
     ///
     /// Dropping the future closes whatever was opened.
     pub async fn connect(config: &Config) -> Result<Self, Error> {
-        first_that_works(config, |place, encryption| Self::connect_to(config, place, encryption)).await
-    }
-
-    async fn connect_to(config: &Config, place: Place, encryption: Encryption) -> Result<Self, Error> {
-        let target = place.target;
-        let transport = open(config, place, encryption).await?;
-        let client = Self::connect_over(transport, config).await?;
-        client.check_target(target)?;
-        Ok(client)
+        config
+            .connect_with(|transport| async move {
+                let client = Self::connect_over(transport, config).await?;
+                let role = ServerRole::from_parameters(|name| client.parameter(name));
+                Ok((client, role))
+            })
+            .await
     }
 
     /// Logs in over a transport that is already open.
@@ -121,23 +120,6 @@ impl ReplicationClient {
                 other => return Err(unexpected(other, STARTING)),
             }
         }
-    }
-
-    fn check_target(&self, target: TargetSession) -> Result<(), Error> {
-        let on = |name: &str| self.parameter(name).is_some_and(|value| value == "on");
-        let standby = on("in_hot_standby");
-        let read_only = standby || on("default_transaction_read_only");
-        let (fits, wanted) = match target {
-            TargetSession::Any | TargetSession::PreferStandby => (true, ""),
-            TargetSession::ReadWrite => (!read_only, "read-write"),
-            TargetSession::ReadOnly => (read_only, "read-only"),
-            TargetSession::Primary => (!standby, "primary"),
-            TargetSession::Standby => (standby, "standby"),
-        };
-        if fits {
-            return Ok(());
-        }
-        Err(Error::config(format!("the server is not what target_session_attrs asks for: {wanted}")))
     }
 
     /// What the connection leads to; [`Config::pinned_to`] makes more connections to the same server.

@@ -201,6 +201,22 @@ pub struct ServerMessage {
 }
 
 impl ServerMessage {
+    /// A message that another library received.
+    pub fn new(
+        severity: impl Into<String>,
+        sqlstate: impl Into<String>,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) -> Self {
+        Self {
+            severity: severity.into(),
+            sqlstate: sqlstate.into(),
+            message: message.into(),
+            detail: None,
+            hint,
+        }
+    }
+
     /// `ERROR`, `FATAL`, `PANIC`, `WARNING`, `NOTICE` ...; never translated.
     pub fn severity(&self) -> &str {
         &self.severity

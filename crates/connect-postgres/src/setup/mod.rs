@@ -197,8 +197,7 @@ fn plan_slot(
 ///
 /// # Cancel safety
 ///
-/// Not to be dropped while a slot is being created: the half-made slot would stay until the transactions it waits for
-/// have ended. End it with `stop`.
+/// As [`create_slot`]: better ended with `stop`.
 ///
 /// # Durability
 ///
@@ -212,6 +211,10 @@ pub async fn apply(
 ) -> Result<Applied, ConnectError> {
     if let Some(refusal) = plan.refusal() {
         return Err(refusal);
+    }
+    for finding in plan.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
+        let (subject, fix) = (finding.subject.as_deref(), finding.fix.as_deref());
+        tracing::warn!(finding = %finding.id, subject, fix, "{}", finding.message);
     }
     let mut applied = Applied::default();
     for step in &plan.steps {

@@ -5,7 +5,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use crabka_connect::ConnectError;
-use crabka_pgrepl::{CreateSlot, CreatedSlot, ReplicationClient};
+use crabka_pgrepl::{CancelHandle, CreateSlot, CreatedSlot, ReplicationClient};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::types::Type;
 
@@ -45,7 +46,8 @@ const LOOK_LIMIT: Duration = Duration::from_secs(2);
 ///
 /// # Cancel safety
 ///
-/// Not to be dropped: the half-made slot would stay until the transactions it waits for have ended. End it with `stop`.
+/// Better ended with `stop`. When the future is dropped the creation is cancelled in the background, as far as the
+/// runtime still lives for it; else the half-made slot stays until the transactions it waits for have ended.
 ///
 /// # Durability
 ///
@@ -58,6 +60,7 @@ pub async fn create_slot(
     stop: impl Future<Output = ()>,
 ) -> Result<CreatedSlot, ConnectError> {
     let pid = client.backend_pid();
+    let mut abandoned = CancelWhenDropped(client.cancel_handle());
     let name = slot.name().to_owned();
     let begin = Instant::now();
     let mut distance = wait.report_after;
@@ -69,6 +72,7 @@ pub async fn create_slot(
             // The result first: a creation that is complete is not cancelled any more.
             biased;
             created = &mut creation => {
+                abandoned.0 = None;
                 return created.map_err(|error| replication_error(&creating(&name), error));
             }
             () = &mut stop => break "stopped",
@@ -84,6 +88,7 @@ pub async fn create_slot(
     // Before the cancel: afterwards nobody waits for them any more.
     let blockers = blockers(sql, waited).await;
     cancel(sql, pid).await?;
+    abandoned.0 = None;
     match timeout(CANCEL_LIMIT, &mut creation).await {
         Ok(Ok(created)) => return Ok(created),
         Ok(Err(error)) if error.sqlstate() == Some("57014") => {}
@@ -105,6 +110,21 @@ pub async fn create_slot(
         quote_identifier(&name)
     ))
     .with_fix(ended_by(&blockers)))
+}
+
+/// Cancels a creation whose future was dropped: closing its connection would not end it.
+struct CancelWhenDropped(Option<CancelHandle>);
+
+impl Drop for CancelWhenDropped {
+    fn drop(&mut self) {
+        if let (Some(handle), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(async move {
+                if let Err(error) = handle.cancel().await {
+                    tracing::warn!(%error, "an abandoned creation of a replication slot could not be cancelled");
+                }
+            });
+        }
+    }
 }
 
 fn creating(name: &str) -> String {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crabka_connect::ErrorClass;
 use crabka_connect_postgres::SqlConnection;
-use crabka_testkit::PgServer;
+use crabka_testkit::{PgServer, StopMode};
 
 use crate::{database, sql};
 
@@ -138,4 +138,28 @@ async fn sql_runs_over_the_same_tls_as_replication() {
     let plain = url.replace("verify-full", "disable").replace("channel_binding=require", "");
     let error = SqlConnection::connect_url(&plain).await.unwrap_err();
     assert_eq!((error.class(), error.sqlstate()), (ErrorClass::Configuration, Some("28000")), "{error}");
+}
+
+#[tokio::test]
+async fn sql_goes_to_the_host_that_target_session_attrs_asks_for() {
+    crabka_testkit::needs!(postgres);
+    let standby = PgServer::builder().file("standby.signal", "").start().await.unwrap();
+    let primary = PgServer::start().await.unwrap();
+    let url = |attributes: &str| {
+        format!(
+            "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs={attributes}",
+            standby.port(),
+            primary.port()
+        )
+    };
+    for (attributes, in_recovery) in
+        [("any", true), ("read-write", false), ("primary", false), ("standby", true)]
+    {
+        let sql = SqlConnection::connect_url(&url(attributes)).await.unwrap();
+        let server = crabka_connect_postgres::catalog::server_info(&sql).await.unwrap();
+        assert_eq!(server.in_recovery, in_recovery, "{attributes}");
+    }
+    primary.stop(StopMode::Fast).await.unwrap();
+    let error = SqlConnection::connect_url(&url("read-write")).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Transient, "the primary may come back: {error}");
 }

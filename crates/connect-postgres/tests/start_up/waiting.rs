@@ -165,6 +165,23 @@ async fn del_34_a_stop_while_it_waits_leaves_no_slot() {
 }
 
 #[tokio::test]
+async fn del_34_a_dropped_creation_leaves_no_slot() {
+    crabka_testkit::needs!(postgres);
+    let blocked = blocked(15).await;
+    let sql = sql(&blocked.server, "postgres").await;
+    let config = config(&blocked.server, "postgres");
+    let request = request();
+    let plan = plan(&sql, &request).await.unwrap();
+    let dropped = timeout(Duration::from_millis(700), apply(&sql, &config, &request, &plan, pending())).await;
+    assert!(dropped.is_err(), "it waited");
+    let end = Instant::now() + Duration::from_secs(5);
+    while catalog::slot(&sql, "waits").await.unwrap().is_some() {
+        assert!(Instant::now() < end, "the half-made slot stays");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
 async fn del_34_a_wait_that_ends_is_no_error() {
     crabka_testkit::needs!(postgres);
     let blocked = blocked(15).await;

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-pub(crate) use dial::{Encryption, Place, first_that_works, open};
+pub(crate) use dial::{first_that_works, open};
 pub(crate) use tls::tls_error;
 
 use crate::Error;
