@@ -1,9 +1,11 @@
-//! The broker's jars: resolved by Maven once, kept in the cache.
+//! The broker's programs: jars that Maven resolves once and the cache keeps, or a container image's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::account::Account;
 use crate::cache;
+use crate::container::Container;
 use crate::error::Error;
 use crate::process;
 
@@ -13,68 +15,108 @@ const VERSIONS: &[&str] = &["4.4.0", "4.3.1", "4.2.1", "4.1.2", "4.0.2"];
 /// Binding of the logging interface that Kafka's jars use; without it a broker that fails says nothing.
 const LOG_BINDING_VERSION: &str = "2.25.4";
 
-/// What is needed to run Kafka on this machine's Java.
+/// The image that is used where Java or the jars cannot be had.
+const IMAGE: &str = "apache/kafka:4.3.1";
+
+/// Where the image has its jars.
+const IMAGE_JARS: &str = "/opt/kafka/libs/*";
+
+/// What is needed to run Kafka here.
 #[derive(Debug, Clone)]
-pub struct KafkaJars {
-    dir: PathBuf,
-    java: PathBuf,
+pub struct KafkaInstall {
+    origin: Origin,
 }
 
-impl KafkaJars {
-    /// Whether [`get`](Self::get) has what it needs: jars in the cache or Maven to resolve them, and Java.
+#[derive(Debug, Clone)]
+enum Origin {
+    Jars { dir: PathBuf, java: PathBuf },
+    Image(Container),
+}
+
+impl KafkaInstall {
+    /// Whether [`get`](Self::get) has what it needs: Java, and jars in the cache or Maven to resolve them; or a
+    /// container engine.
     ///
     /// # Errors
     ///
     /// [`Error::Missing`] with the way to get it.
     pub fn check() -> Result<(), Error> {
-        java()?;
-        if jar_dir().is_some() { Ok(()) } else { maven().map(drop) }
+        let jars = java().and_then(|_| if jar_dir().is_some() { Ok(()) } else { maven().map(drop) });
+        jars.or_else(|missing| Container::of(IMAGE).map(drop).ok_or(missing))
     }
 
     /// The jars in the cache, where Java is there too.
     #[must_use]
     pub fn cached() -> Option<Self> {
-        Some(Self { dir: jar_dir()?, java: java().ok()? })
+        Some(Self { origin: Origin::Jars { dir: jar_dir()?, java: java().ok()? } })
     }
 
-    /// The jars, which Maven resolves when the cache has none. Blocks, at the first time for as long as it takes to
-    /// fetch about 45 MB.
+    /// The jars, which Maven resolves when the cache has none; or the official image where that cannot be and Docker
+    /// runs. Blocks, at the first time for as long as it takes to fetch about 45 MB.
     ///
     /// # Errors
     ///
     /// [`Error::Missing`] without Java or Maven, [`Error::Program`] when no version resolves.
     pub fn get() -> Result<Self, Error> {
-        let java = java()?;
-        if let Some(dir) = jar_dir() {
-            return Ok(Self { dir, java });
-        }
-        let maven = maven()?;
-        let mut reasons = String::new();
-        for version in VERSIONS {
-            match cache::entry(&entry_name(version), |place| resolve(&maven, version, place)) {
-                Ok(dir) => return Ok(Self { dir, java }),
-                Err(error) => reasons.push_str(&format!("\nkafka_2.13 {version}: {error}")),
-            }
-        }
-        Err(Error::Program { program: "maven".into(), reason: reasons })
+        let origin = jars().or_else(|missing| Container::of(IMAGE).map(Origin::Image).ok_or(missing))?;
+        Ok(Self { origin })
     }
 
     /// Kafka's version.
     #[must_use]
     pub fn version(&self) -> String {
-        self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        match &self.origin {
+            Origin::Jars { dir, .. } => dir.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            Origin::Image(container) => container.image().rsplit(':').next().unwrap_or_default().to_owned(),
+        }
     }
 
-    /// The `java` that runs it.
+    /// Where it comes from, for people.
     #[must_use]
-    pub fn java(&self) -> &Path {
-        &self.java
+    pub fn origin(&self) -> String {
+        match &self.origin {
+            Origin::Jars { dir, java } => format!("{} with {}", dir.display(), java.display()),
+            Origin::Image(container) => format!("image {}", container.image()),
+        }
     }
 
-    /// Class path of all jars.
-    pub(crate) fn class_path(&self) -> String {
-        format!("{}/*", self.dir.display())
+    pub(crate) fn container(&self) -> Option<&Container> {
+        match &self.origin {
+            Origin::Jars { .. } => None,
+            Origin::Image(container) => Some(container),
+        }
     }
+
+    /// The words of a Java command whose class path is Kafka's; `options` come before it, the main class follows.
+    pub(crate) fn java_words(&self, container_name: &str, dir: &Path, options: &[String]) -> Vec<String> {
+        let (mut words, class_path) = match &self.origin {
+            Origin::Jars { dir, java } => {
+                (vec![java.to_string_lossy().into_owned()], format!("{}/*", dir.display()))
+            }
+            Origin::Image(container) => {
+                (container.words(container_name, dir, &Account::Own, "java"), IMAGE_JARS.to_owned())
+            }
+        };
+        words.extend_from_slice(options);
+        words.extend(["-cp".to_owned(), class_path]);
+        words
+    }
+}
+
+fn jars() -> Result<Origin, Error> {
+    let java = java()?;
+    if let Some(dir) = jar_dir() {
+        return Ok(Origin::Jars { dir, java });
+    }
+    let maven = maven()?;
+    let mut reasons = String::new();
+    for version in VERSIONS {
+        match cache::entry(&entry_name(version), |place| resolve(&maven, version, place)) {
+            Ok(dir) => return Ok(Origin::Jars { dir, java }),
+            Err(error) => reasons.push_str(&format!("\nkafka_2.13 {version}: {error}")),
+        }
+    }
+    Err(Error::Program { program: "maven".into(), reason: reasons })
 }
 
 fn entry_name(version: &str) -> String {
