@@ -80,6 +80,16 @@ impl KafkaInstall {
         }
     }
 
+    /// The `java` of this machine and the class path of the jars, for programs that use Kafka's own clients; `None` with
+    /// an image.
+    #[must_use]
+    pub fn java_and_class_path(&self) -> Option<(&Path, String)> {
+        match &self.origin {
+            Origin::Jars { dir, java } => Some((java, format!("{}/*", dir.display()))),
+            Origin::Image(_) => None,
+        }
+    }
+
     pub(crate) fn container(&self) -> Option<&Container> {
         match &self.origin {
             Origin::Jars { .. } => None,
