@@ -4,10 +4,14 @@
 
 mod database;
 mod fold;
+mod kafka;
+mod ledger;
 mod reader;
 mod worker;
 
 pub use database::Database;
 pub use fold::Fold;
+pub use kafka::{Stored, TopicReader};
+pub use ledger::{LEDGER_TABLE, Ledger, Writers};
 pub use reader::{Reader, Seen};
 pub use worker::{Worker, crabka};
