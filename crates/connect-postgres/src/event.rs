@@ -1,8 +1,12 @@
 //! The typed change: a view of the bytes the server sent, nothing copied.
+//!
+//! The `Debug` forms tell widths and sizes only: row values do not belong into logs.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use crabka_pgoutput::Tuple;
 use crabka_pgrepl::Lsn;
 
 use crate::relation::Relation;
@@ -70,7 +74,7 @@ pub struct Transaction {
 }
 
 /// The old row of an UPDATE or DELETE, as far as the server sent it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct OldRow {
     /// TupleData bytes.
     pub tuple: Bytes,
@@ -78,8 +82,17 @@ pub struct OldRow {
     pub full: bool,
 }
 
+impl fmt::Debug for OldRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OldRow")
+            .field("tuple", &Tuple::from_bytes(&self.tuple))
+            .field("full", &self.full)
+            .finish()
+    }
+}
+
 /// A message of `pg_logical_emit_message`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LogicalMessage {
     /// Whether it belongs to a transaction.
     pub transactional: bool,
@@ -89,8 +102,18 @@ pub struct LogicalMessage {
     pub content: Bytes,
 }
 
+impl fmt::Debug for LogicalMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogicalMessage")
+            .field("transactional", &self.transactional)
+            .field("prefix", &self.prefix)
+            .field("content_bytes", &self.content.len())
+            .finish()
+    }
+}
+
 /// What an event is about.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Body {
     /// A row of a table.
     Row {
@@ -114,6 +137,27 @@ pub enum Body {
     Message(Box<LogicalMessage>),
     /// A heartbeat.
     Heartbeat,
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Row { relation, old, new } => f
+                .debug_struct("Row")
+                .field("relation", &relation.qualified_name())
+                .field("old", old)
+                .field("new", &new.as_deref().map(Tuple::from_bytes))
+                .finish(),
+            Self::Truncate { relation, cascade, restart_identity } => f
+                .debug_struct("Truncate")
+                .field("relation", &relation.qualified_name())
+                .field("cascade", cascade)
+                .field("restart_identity", restart_identity)
+                .finish(),
+            Self::Message(message) => message.fmt(f),
+            Self::Heartbeat => f.write_str("Heartbeat"),
+        }
+    }
 }
 
 /// One change of a committed transaction.
@@ -173,7 +217,7 @@ impl ChangeEvent {
 }
 
 /// The key of a record.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum ChangeKey {
     /// The key columns of a row.
     Row {
@@ -194,4 +238,19 @@ pub enum ChangeKey {
         /// What all events of the source share; its topic prefix is the key.
         source: Arc<SourceInfo>,
     },
+}
+
+impl fmt::Debug for ChangeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Row { relation, tuple, old } => f
+                .debug_struct("Row")
+                .field("relation", &relation.qualified_name())
+                .field("tuple", &Tuple::from_bytes(tuple))
+                .field("old", old)
+                .finish(),
+            Self::Message { prefix } => f.debug_struct("Message").field("prefix", prefix).finish(),
+            Self::Heartbeat { source } => f.debug_struct("Heartbeat").field("source", source).finish(),
+        }
+    }
 }

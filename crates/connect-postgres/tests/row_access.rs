@@ -5,7 +5,7 @@ mod rows;
 
 use crabka_connect::{ConnectError, ErrorClass};
 use crabka_connect_postgres::types::{Date, Interval, Numeric, Timestamp, TypeRegistry};
-use crabka_connect_postgres::{Field, FieldError, Operation};
+use crabka_connect_postgres::{Field, FieldError, LogicalMessage, Operation};
 use rows::{C, b, column, relation, row_change, t};
 
 #[test]
@@ -155,4 +155,14 @@ fn errors_name_table_and_column_and_show_no_value() {
             ErrorClass::Data
         )
     );
+}
+
+#[test]
+fn debug_forms_show_no_values() {
+    let table = relation("t", vec![column("id", 25, -1, &TypeRegistry::default())], 1);
+    let record = row_change(Operation::Update, &table, Some((true, &[t("secret")])), Some(&[t("secret")]));
+    let shown = format!("{record:?}");
+    assert!(shown.contains("public.t") && !shown.contains("secret"), "{shown}");
+    let message = LogicalMessage { transactional: true, prefix: "p".to_owned(), content: "secret".into() };
+    assert!(!format!("{message:?}").contains("secret"));
 }
