@@ -7,7 +7,7 @@ use crabka_connect::ConnectError;
 use super::json;
 use crate::relation::{Column, Relation, ReplicaIdentity};
 use crate::row::{Field, Row, WireValue};
-use crate::types::{ColumnType, Malformed, Value};
+use crate::types::{Array, ColumnType, Malformed, Step, Value};
 
 /// Header that lists the columns of `after` whose values the server did not send: a JSON array of names.
 pub const UNAVAILABLE_HEADER: &str = "__unavailable";
@@ -24,7 +24,7 @@ pub(super) enum Held {
 }
 
 impl Held {
-    pub(super) fn and(self, other: Self) -> Self {
+    fn and(self, other: Self) -> Self {
         if self == Self::Whole { other } else { self }
     }
 }
@@ -41,6 +41,30 @@ pub(super) trait ValueFormat {
 
     /// What keeps a key with a value that its field cannot hold from being written: who can hold it.
     fn fix_for_key(&self) -> &'static str;
+}
+
+/// Appends an array as nested lists, with what `write_element` makes of its elements.
+pub(super) fn write_array(
+    out: &mut BytesMut,
+    array: &Array<'_>,
+    write_element: impl Fn(&mut BytesMut, &ColumnType, &Value<'_>) -> Result<Held, Malformed>,
+) -> Result<Held, Malformed> {
+    let mut held = if array.has_default_bounds()? { Held::Whole } else { Held::InPart };
+    let mut after_item = false;
+    array.walk(&mut |step| {
+        if after_item && !matches!(step, Step::Close) {
+            out.put_u8(b',');
+        }
+        match step {
+            Step::Open => out.put_u8(b'['),
+            Step::Close => out.put_u8(b']'),
+            Step::Element(None) => out.put_slice(b"null"),
+            Step::Element(Some(value)) => held = held.and(write_element(out, array.element_type(), &value)?),
+        }
+        after_item = !matches!(step, Step::Open);
+        Ok(())
+    })?;
+    Ok(held)
 }
 
 /// Which row of an event.

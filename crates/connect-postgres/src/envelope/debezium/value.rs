@@ -3,12 +3,12 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::super::format::{Held, ValueFormat};
+use super::super::format::{Held, ValueFormat, write_array};
 use super::super::json;
 use crate::types::calendar::FractionDigits;
 use crate::types::{
-    ColumnType, Date, Decimal, Hstore, Infinity, Interval, Kind, Malformed, Money, Numeric, Step, Time,
-    TimeTz, Timestamp, Value, declared_scale, uuid, write,
+    ColumnType, Date, Decimal, Hstore, Infinity, Interval, Kind, Malformed, Money, Numeric, Time, TimeTz,
+    Timestamp, Value, declared_scale, uuid, write,
 };
 
 /// What is configured about values.
@@ -72,24 +72,9 @@ impl ValueFormat for Values {
             Value::Point { x, y } => point(out, *x, *y),
             Value::Hstore(value) => hstore(out, value)?,
             Value::Array(array) => {
-                let mut held = if array.has_default_bounds()? { Held::Whole } else { Held::InPart };
-                let mut after_item = false;
-                array.walk(&mut |step| {
-                    if after_item && !matches!(step, Step::Close) {
-                        out.put_u8(b',');
-                    }
-                    match step {
-                        Step::Open => out.put_u8(b'['),
-                        Step::Close => out.put_u8(b']'),
-                        Step::Element(None) => out.put_slice(b"null"),
-                        Step::Element(Some(value)) => {
-                            held = held.and(self.write(out, array.element_type(), &value)?);
-                        }
-                    }
-                    after_item = !matches!(step, Step::Open);
-                    Ok(())
-                })?;
-                return Ok(held);
+                return write_array(out, array, |out, column_type, value| {
+                    self.write(out, column_type, value)
+                });
             }
             Value::Char(_) | Value::ServerText(_) => {
                 json::string_of(out, |out| value.write_server_text(out))?

@@ -2,11 +2,11 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::super::format::Held;
+use super::super::format::{Held, write_array};
 use super::super::json;
 use super::embed;
 use crate::types::calendar::FractionDigits;
-use crate::types::{Date, Malformed, Numeric, Step, Value, uuid, write};
+use crate::types::{Date, Malformed, Numeric, Value, uuid, write};
 
 /// Appends a value; money has `money_digits` after its point.
 pub(in crate::envelope) fn write_value(
@@ -44,22 +44,7 @@ pub(in crate::envelope) fn write_value(
         }
         Value::Hstore(value) => super::super::hstore_object(out, value)?,
         Value::Array(array) => {
-            let mut held = if array.has_default_bounds()? { Held::Whole } else { Held::InPart };
-            let mut after_item = false;
-            array.walk(&mut |step| {
-                if after_item && !matches!(step, Step::Close) {
-                    out.put_u8(b',');
-                }
-                match step {
-                    Step::Open => out.put_u8(b'['),
-                    Step::Close => out.put_u8(b']'),
-                    Step::Element(None) => out.put_slice(b"null"),
-                    Step::Element(Some(value)) => held = held.and(write_value(out, &value, money_digits)?),
-                }
-                after_item = !matches!(step, Step::Open);
-                Ok(())
-            })?;
-            return Ok(held);
+            return write_array(out, array, |out, _, value| write_value(out, value, money_digits));
         }
         Value::Char(_) | Value::ServerText(_) => json::string_of(out, |out| value.write_server_text(out))?,
     }
