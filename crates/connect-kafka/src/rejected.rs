@@ -66,8 +66,8 @@ pub(crate) fn error(rejection: &Rejection, limit: Option<usize>, batch_bytes_max
         message.key().map_or(0, <[u8]>::len),
     ))
     .with_fix(format!(
-        "kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {topic} --add-config max.message.bytes={}, or \
-         set on_too_large = \"dead_letter\"",
+        "kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {topic} --add-config max.message.bytes={} (and \
+         raise record_bytes_max if it is lower), or set on_too_large = \"dead_letter\"",
         bytes.saturating_add(bytes / 10).saturating_add(1_024)
     ))
 }
@@ -132,7 +132,7 @@ pub(crate) fn dead_letter(
         message.payload().map(Bytes::copy_from_slice),
     );
     letter.topic = Some(Arc::clone(dead_letter_topic));
-    letter.timestamp_ms = rejection.timestamp_ms;
+    letter.timestamp_ms = message.timestamp().to_millis().filter(|ms| *ms > 0);
     letter.headers = headers;
     Ok(letter)
 }
@@ -156,12 +156,11 @@ mod tests {
         let key = br#"{"id":4711,"region":"secret-key-value"}"#.to_vec();
         Rejection {
             code: RDKafkaErrorCode::MessageSizeTooLarge,
-            timestamp_ms: Some(5),
             message: OwnedMessage::new(
                 Some(vec![b'x'; value_bytes]),
                 Some(key),
                 "shop.public.orders".into(),
-                Timestamp::NotAvailable,
+                Timestamp::CreateTime(5),
                 -1,
                 -1,
                 None,

@@ -26,7 +26,7 @@ use crate::config::{Compression, KafkaSinkConfig, Rejected};
 use crate::events::Rejectable;
 use crate::findings::Finding;
 use crate::ledger::{Ledger, Rejection};
-use crate::producer::{Outgoing, Producer, Taken, payload_bytes};
+use crate::producer::{Outgoing, Producer, Taken, message_bytes, payload_bytes};
 use crate::properties::{self, BATCH_BYTES_MAX};
 use crate::rejected;
 use crate::topics::Topics;
@@ -264,7 +264,7 @@ impl KafkaSink {
         };
         if known.refused {
             let code = RDKafkaErrorCode::TopicAuthorizationFailed;
-            self.producer.ledger().reject_unsent(outgoing.rejected(code));
+            self.producer.ledger().reject_unsent(Rejection { code, message: outgoing.detach() });
             return Ok(Enqueued::Done);
         }
         if known.compacted && outgoing.key.is_none() {
@@ -275,7 +275,7 @@ impl KafkaSink {
             && known.limit.is_some_and(|limit| payload_bytes(outgoing) > limit)
         {
             let code = RDKafkaErrorCode::MessageSizeTooLarge;
-            self.producer.ledger().reject_unsent(outgoing.rejected(code));
+            self.producer.ledger().reject_unsent(Rejection { code, message: outgoing.detach() });
             return Ok(Enqueued::Done);
         }
         Ok(match self.producer.try_send(outgoing)? {
@@ -328,9 +328,16 @@ impl KafkaSink {
         Ok(letters)
     }
 
+    /// The size limit that a rejected record was over: its topic's, or our own, which librdkafka looks at first.
     fn limit_of(&self, rejection: &Rejection) -> Option<usize> {
         use rdkafka::Message;
-        self.known.get(rejection.message.topic()).and_then(|known| known.limit)
+        let of_topic = self.known.get(rejection.message.topic()).and_then(|known| known.limit);
+        let own = self.config.record_bytes_max;
+        if message_bytes(&rejection.message) > own {
+            Some(of_topic.map_or(own, |limit| limit.min(own)))
+        } else {
+            of_topic
+        }
     }
 }
 
