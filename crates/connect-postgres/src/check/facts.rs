@@ -64,7 +64,11 @@ impl Facts {
         };
         let publication = bounded.run(catalog::publication(sql, &request.publication)).await;
         let published = bounded.run(catalog::published_tables(sql, &request.publication)).await;
-        let configured = bounded.run(catalog::tables_matching(sql, &request.tables)).await;
+        let configured = match (&publication, &published) {
+            // Nothing configured means what the publication has, and every table only for one that is to be created.
+            (Ok(Some(_)), Ok(published)) if request.tables.is_empty() => Ok(published.clone()),
+            _ => bounded.run(catalog::tables_matching(sql, &request.tables)).await,
+        };
         let captured = match (&publication, &published, &configured) {
             (Ok(publication), Ok(published), Ok(configured)) => {
                 let tables = match publication {
