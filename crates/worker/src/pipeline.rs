@@ -71,8 +71,8 @@ pub(crate) fn source(config: &Config) -> Result<PostgresSourceConfig, ConnectErr
     source.publish_via_partition_root = options.publish_via_partition_root;
     source.binary = match options.binary {
         Binary::Auto => BinaryMode::Auto,
-        Binary::Binary => BinaryMode::Binary,
-        Binary::Text => BinaryMode::Text,
+        Binary::On => BinaryMode::Binary,
+        Binary::Off => BinaryMode::Text,
     };
     source.truncate_events = options.skipped_operations == SkippedOperations::None;
     source.message_events = options.logical_messages;

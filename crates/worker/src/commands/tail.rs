@@ -9,11 +9,11 @@ use bytes::{Bytes, BytesMut};
 use clap::{Args, ValueEnum};
 use crabka_connect::{ConnectError, ConnectRecord, Converter, Source, write_line};
 use crabka_connect_postgres::catalog::quote_identifier;
-use crabka_connect_postgres::setup;
 use crabka_connect_postgres::{
     ChangeEvent, ChangeKey, Operation, PostgresSource, PostgresSourceConfig, SlotMode, SqlConnection,
     StoredPosition,
 };
+use crabka_connect_postgres::{check, setup};
 use crabka_pgrepl::Lsn;
 
 use crate::cli::Global;
@@ -133,6 +133,15 @@ async fn create_publication(sql: &SqlConnection, source: &PostgresSourceConfig) 
     let mut request = source.setup_request();
     request.slot = None;
     let plan = setup::plan(sql, &request).await?;
+    // A run may take that on; a look must not change what applications can do.
+    if let Some(finding) = plan.findings.iter().find(|finding| finding.id == check::id::REPLICA_IDENTITY) {
+        let table = finding.subject.as_deref().unwrap_or("a table");
+        let error = ConnectError::configuration(format!("{table}: {}", finding.message));
+        let fix = finding.fix.as_deref().unwrap_or("ALTER TABLE ... REPLICA IDENTITY FULL");
+        return Err(
+            error.with_fix(format!("name other tables with --table, use a publication of yours, or {fix}"))
+        );
+    }
     for finding in &plan.findings {
         tracing::warn!("{finding}");
     }

@@ -21,9 +21,9 @@ choices! {
         /// The source decides.
         Auto = "auto",
         /// Binary where every captured column has a binary form.
-        Binary = "true",
+        On = "true",
         /// Text.
-        Text = "false",
+        Off = "false",
     }
 }
 

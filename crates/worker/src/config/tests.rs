@@ -150,16 +150,16 @@ fn ops_02_a_wrong_type_names_what_is_expected() {
 #[test]
 fn binary_is_a_word_or_a_boolean() {
     for (line, expected) in [
-        ("true", Binary::Binary),
-        ("false", Binary::Text),
+        ("true", Binary::On),
+        ("false", Binary::Off),
         ("\"auto\"", Binary::Auto),
-        ("\"true\"", Binary::Binary),
+        ("\"true\"", Binary::On),
     ] {
         let config = read(&with("source", &format!("binary = {line}")), &[], &[]).unwrap();
         assert_eq!(config.source.binary, expected);
     }
     let config = read(SMALLEST, &[], &[("source.binary", "false")]).unwrap();
-    assert_eq!(config.source.binary, Binary::Text);
+    assert_eq!(config.source.binary, Binary::Off);
 }
 
 #[test]
