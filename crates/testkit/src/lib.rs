@@ -31,7 +31,6 @@
 
 mod account;
 mod cache;
-mod container;
 mod error;
 mod kafka;
 mod port;
@@ -43,7 +42,7 @@ mod supervisor;
 
 pub use cache::cache_dir;
 pub use error::Error;
-pub use kafka::{BrokerStopped, KafkaBroker, KafkaBrokerBuilder, KafkaInstall};
+pub use kafka::{BrokerStopped, KafkaBroker, KafkaBrokerBuilder, KafkaJars};
 pub use postgres::{
     DEFAULT_MAJOR, PgInstall, PgServer, PgServerBuilder, SUPPORTED_MAJORS, StopMode, Stopped,
     pg_available_majors,

@@ -2,9 +2,9 @@
 
 mod broker;
 mod builder;
-mod install;
+mod jars;
 mod wire;
 
 pub use broker::{BrokerStopped, KafkaBroker};
 pub use builder::KafkaBrokerBuilder;
-pub use install::KafkaInstall;
+pub use jars::KafkaJars;

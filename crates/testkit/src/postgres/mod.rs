@@ -1,7 +1,6 @@
 //! Throw-away PostgreSQL clusters.
 
 mod builder;
-mod cluster;
 mod install;
 mod npm;
 mod server;
