@@ -37,6 +37,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), String> {
         .join(format!("left-out-{}", std::process::id()));
     let mut env = vec![("CRABKA_TEST_LEFT_OUT".to_owned(), left_out_list.to_string_lossy().into_owned())];
     env.extend(server_choice(flags, broker.as_ref())?);
+    env.extend(built_binary(flags));
 
     let outcome = run_tests(flags, &env)?;
     let left_out = read_lines(&left_out_list);
@@ -68,6 +69,15 @@ fn against(flags: &Flags) -> &'static str {
         (false, false) => "against postgresql 15 and kafka",
         (false, true) => "against postgresql 14 to 18 and kafka",
     }
+}
+
+/// End-to-end tests run the command itself. A build of the whole workspace has made it, beside this program; a build by
+/// cargo inside a test would choose other features and compile most dependencies again.
+fn built_binary(flags: &Flags) -> Option<(String, String)> {
+    let binary = std::env::current_exe().ok()?.with_file_name("crabka");
+    let fresh =
+        test_arguments(flags, true).iter().any(|argument| argument == "--workspace") && binary.is_file();
+    fresh.then(|| ("CRABKA_TEST_BIN".to_owned(), binary.to_string_lossy().into_owned()))
 }
 
 /// The environment by which the testkit knows what this run is; what the user has set stays.
