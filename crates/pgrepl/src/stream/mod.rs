@@ -7,6 +7,7 @@
 //! <https://www.postgresql.org/docs/18/protocol-replication.html#PROTOCOL-REPLICATION-START-REPLICATION>
 
 mod feedback;
+mod pacing;
 mod settings;
 
 use std::convert::Infallible;
@@ -21,6 +22,7 @@ use postgres_protocol::message::frontend;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use self::feedback::{Decision, Intervals, Situation, decide};
+use self::pacing::Pacing;
 pub use self::settings::{StreamSettings, WallClock};
 use crate::error::ServerMessage;
 use crate::link::Link;
@@ -99,6 +101,7 @@ pub struct ReplicationStream {
     send_error: Option<io::Error>,
     copy_done_sent: bool,
     timer: Pin<Box<Sleep>>,
+    pacing: Pacing,
 }
 
 impl std::fmt::Debug for ReplicationStream {
@@ -146,6 +149,7 @@ impl ReplicationStream {
             send_error: None,
             copy_done_sent: false,
             timer: Box::pin(sleep_until(started)),
+            pacing: Pacing::new(settings.read_pause, started),
         }
     }
 
@@ -299,9 +303,14 @@ impl ReplicationStream {
             if self.link.frames.ready() || self.link.has_ended() {
                 return Poll::Ready(Ok(()));
             }
-            match self.link.poll_receive(cx) {
+            let received = match self.pacing.poll_ready(cx, self.started, now) {
+                Poll::Ready(()) => self.link.poll_receive(cx),
+                Poll::Pending => Poll::Pending,
+            };
+            match received {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
-                Poll::Ready(Ok(_)) => {
+                Poll::Ready(Ok(bytes)) => {
+                    self.pacing.read(now, bytes);
                     self.last_byte = now;
                     self.asked = None;
                     self.verdict_at = None;
@@ -435,7 +444,8 @@ impl ReplicationStream {
     ///
     /// # Errors
     ///
-    /// Transient: the server did not confirm in time, or the connection broke. Server: the stream had failed.
+    /// Transient: the server did not confirm in time, the connection broke, or the stream had ended before the last
+    /// position could be reported. Server: the stream failed meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -452,6 +462,10 @@ impl ReplicationStream {
     }
 
     async fn finish(&mut self) -> Result<(), Error> {
+        const UNREPORTED: Error = Error::Closed { during: "the last position was to be reported" };
+        if self.phase == Phase::Failed {
+            return Err(UNREPORTED);
+        }
         if self.phase == Phase::Streaming {
             let now = self.started.elapsed();
             self.queue_status(now, false);
@@ -468,6 +482,7 @@ impl ReplicationStream {
         frontend::terminate(&mut self.link.out);
         // The server has answered; whether the farewell still reaches it does not matter.
         let _ = self.link.send("saying good-bye").await;
-        Ok(())
+        // The server may have ended the stream before it was told the last position.
+        if self.flush_sent < self.acknowledged { Err(UNREPORTED) } else { Ok(()) }
     }
 }

@@ -17,6 +17,9 @@ pub struct StreamSettings {
     /// Time without a byte from the server after which the stream ends with an error; at half of it the server is
     /// asked for a reply. `None` waits for ever. Default 60 s.
     pub silence_limit: Option<Duration>,
+    /// Under load, and only then, how long a read waits for more to arrive, so that it finds many messages and not one;
+    /// zero never waits. Default 1 ms, the resolution of the runtime's timer.
+    pub read_pause: Duration,
     /// The clock for the time field of a status, which the server only displays.
     pub clock: WallClock,
 }
@@ -27,6 +30,7 @@ impl Default for StreamSettings {
             status_interval: Duration::from_secs(10),
             coalesce_interval: Duration::from_millis(10),
             silence_limit: Some(Duration::from_secs(60)),
+            read_pause: Duration::from_millis(1),
             clock: system_clock,
         }
     }

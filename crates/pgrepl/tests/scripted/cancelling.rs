@@ -67,17 +67,23 @@ async fn byte_at_a_time_gives_the_same_events() {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_dropped_at_every_byte_loses_nothing() {
-    let (mut server, mut stream) = Walsender::streaming(StreamSettings::default()).await;
-    let mut events = Vec::new();
-    for byte in script() {
-        // Before the byte: a future that waits and is dropped. After it: one that reads it.
-        assert!(once(stream.fill()).await.is_none_or(|outcome| outcome.is_ok()));
-        server.send(&[byte]).await;
-        drop(once(stream.keep_alive()).await);
-        assert!(once(stream.fill()).await.is_none_or(|outcome| outcome.is_ok()));
-        take(&mut stream, &mut events);
+    for read_pause in [Duration::ZERO, Duration::from_millis(1)] {
+        let settings = StreamSettings { read_pause, ..StreamSettings::default() };
+        let (mut server, mut stream) = Walsender::streaming(settings).await;
+        let mut events = Vec::new();
+        for byte in script() {
+            // Before the byte: a future that waits and is dropped. After it: one that reads it, or puts off the
+            // reading, and one that reads it then.
+            assert!(once(stream.fill()).await.is_none_or(|outcome| outcome.is_ok()));
+            server.send(&[byte]).await;
+            drop(once(stream.keep_alive()).await);
+            assert!(once(stream.fill()).await.is_none_or(|outcome| outcome.is_ok()));
+            advance(read_pause).await;
+            assert!(once(stream.fill()).await.is_none_or(|outcome| outcome.is_ok()));
+            take(&mut stream, &mut events);
+        }
+        assert_eq!(events, whole().await);
     }
-    assert_eq!(events, whole().await);
 }
 
 #[tokio::test(start_paused = true)]

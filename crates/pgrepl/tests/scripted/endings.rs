@@ -163,6 +163,24 @@ async fn closing_reports_the_last_position_and_waits_for_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn closing_a_stream_that_is_over_tells_whether_the_position_was_reported() {
+    for (acknowledge_late, reported) in [(false, true), (true, false)] {
+        let (mut server, mut stream) = Walsender::streaming(StreamSettings::default()).await;
+        server.send(&wal(0x2000, b"x")).await;
+        server.send(&message(b'C', b"COPY 0\0")).await;
+        drain(&mut stream).await;
+        if acknowledge_late {
+            stream.acknowledge(0x2000.into()).unwrap();
+        }
+        assert_eq!(stream.close(Duration::from_secs(1)).await.is_ok(), reported);
+    }
+    let (mut server, mut stream) = Walsender::streaming(StreamSettings::default()).await;
+    server.send(&report(b'E', "FATAL", "57P01", "gone")).await;
+    drain(&mut stream).await;
+    assert!(stream.close(Duration::from_secs(1)).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
 async fn closing_does_not_wait_for_ever() {
     let (mut server, stream) = Walsender::streaming(StreamSettings::default()).await;
     let error = stream.close(Duration::from_secs(2)).await.unwrap_err();
