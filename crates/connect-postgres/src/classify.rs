@@ -111,7 +111,10 @@ fn replication_class(error: &crabka_pgrepl::Error) -> ErrorClass {
     match error {
         Error::Server(message) => class_of(message.sqlstate()),
         Error::Io { source, .. } => io_class(source.kind()),
-        Error::TimedOut { .. } | Error::PeerSilent { .. } | Error::Closed { .. } => ErrorClass::Transient,
+        // A server that is not of the wanted kind may be promoted.
+        Error::TimedOut { .. } | Error::PeerSilent { .. } | Error::Closed { .. } | Error::WrongServer { .. } => {
+            ErrorClass::Transient
+        }
         Error::Config { .. } | Error::Tls { .. } | Error::Auth { .. } | Error::FrameTooLarge { .. } => {
             ErrorClass::Configuration
         }

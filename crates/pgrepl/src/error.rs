@@ -43,6 +43,12 @@ pub enum Error {
         /// What was being done.
         during: &'static str,
     },
+    /// The server works, but is not of the kind that `target_session_attrs` asks for; a promotion may change that.
+    #[error("the server is not what target_session_attrs asks for: {wanted}")]
+    WrongServer {
+        /// The kind asked for.
+        wanted: &'static str,
+    },
     /// The connection settings are wrong, or ask for what the server does not have.
     #[error("{message}")]
     Config {
@@ -148,9 +154,11 @@ impl Error {
     /// Who has to act.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Io { .. } | Self::TimedOut { .. } | Self::PeerSilent { .. } | Self::Closed { .. } => {
-                ErrorClass::Transient
-            }
+            Self::Io { .. }
+            | Self::TimedOut { .. }
+            | Self::PeerSilent { .. }
+            | Self::Closed { .. }
+            | Self::WrongServer { .. } => ErrorClass::Transient,
             Self::Config { .. } | Self::Tls { .. } | Self::FrameTooLarge { .. } => ErrorClass::Configuration,
             Self::Auth { .. } => ErrorClass::Authentication,
             Self::Protocol { .. } => ErrorClass::Protocol,

@@ -32,10 +32,7 @@ impl ServerRole {
             TargetSession::Primary => (!self.standby, "primary"),
             TargetSession::Standby => (self.standby, "standby"),
         };
-        if fits {
-            return Ok(());
-        }
-        Err(Error::config(format!("the server is not what target_session_attrs asks for: {wanted}")))
+        if fits { Ok(()) } else { Err(Error::WrongServer { wanted }) }
     }
 }
 
