@@ -8,7 +8,7 @@ use postgres_protocol::message::frontend;
 
 use crate::auth::log_in;
 use crate::cancel::CancelHandle;
-use crate::config::Config;
+use crate::config::{Config, PINNED_SETTINGS};
 use crate::link::Link;
 use crate::login::ServerRole;
 use crate::protocol::backend::{self, BackendKey, tag};
@@ -112,7 +112,7 @@ impl ReplicationClient {
             let frame = client.message(STARTING).await?;
             match frame.tag {
                 tag::BACKEND_KEY_DATA => client.key = Some(backend::backend_key(&frame.body)?),
-                tag::READY_FOR_QUERY => return Ok(client),
+                tag::READY_FOR_QUERY => break,
                 tag::ERROR_RESPONSE => {
                     return Err(Error::Server(Box::new(backend::server_message(&frame.body)?)));
                 }
@@ -120,6 +120,31 @@ impl ReplicationClient {
                 other => return Err(unexpected(other, STARTING)),
             }
         }
+        client.pin_settings().await?;
+        Ok(client)
+    }
+
+    /// Sets what the startup packet asked for, where a connection pooler in between has dropped it: the settings that
+    /// a server reports by itself show that.
+    async fn pin_settings(&mut self) -> Result<(), Error> {
+        let differs =
+            |name: &str, fits: fn(&str) -> bool| self.parameter(name).is_some_and(|value| !fits(value));
+        let dropped = differs("DateStyle", |value| value.starts_with("ISO"))
+            || differs("IntervalStyle", |value| value == "postgres")
+            || differs("TimeZone", |value| value == "UTC")
+            || differs("client_encoding", |value| value == "UTF8");
+        if !dropped {
+            return Ok(());
+        }
+        tracing::debug!("the startup options did not reach the server; setting them one by one");
+        self.query("SET client_encoding = 'UTF8'").await?;
+        for (name, value) in PINNED_SETTINGS {
+            self.query(&format!("SET {name} = '{value}'")).await?;
+        }
+        if let Some(timeout) = self.config.wal_sender_timeout {
+            self.query(&format!("SET wal_sender_timeout = {}", timeout.as_millis())).await?;
+        }
+        Ok(())
     }
 
     /// What the connection leads to; [`Config::pinned_to`] makes more connections to the same server.

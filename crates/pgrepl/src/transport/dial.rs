@@ -56,7 +56,9 @@ where
     };
     for target in rounds {
         for spec in &config.hosts {
-            let found = within(config.connect_timeout, "looking up the host", socket::addresses(spec)).await;
+            let found =
+                within(config.connect_timeout, || format!("looking up {spec}"), socket::addresses(spec))
+                    .await;
             let addresses = match found {
                 Ok(addresses) => addresses,
                 Err(error) => {
@@ -91,7 +93,13 @@ where
 {
     let mut first_error = None;
     for encryption in encryptions(config, &place.address) {
-        match within(config.connect_timeout, "connecting", attempt(place.clone(), *encryption)).await {
+        match within(
+            config.connect_timeout,
+            || format!("connecting to {}", place.spec),
+            attempt(place.clone(), *encryption),
+        )
+        .await
+        {
             Ok(done) => return Ok(done),
             Err(error) => {
                 let other_may_work = other_encryption_may_work(&error);
@@ -121,14 +129,14 @@ fn ends_the_search(error: &Error) -> bool {
 
 async fn within<T>(
     limit: Option<Duration>,
-    doing: &str,
+    doing: impl FnOnce() -> String,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     match limit {
         None => work.await,
         Some(limit) => tokio::time::timeout(limit, work)
             .await
-            .unwrap_or_else(|_| Err(Error::TimedOut { context: doing.to_owned(), limit })),
+            .unwrap_or_else(|_| Err(Error::TimedOut { context: doing(), limit })),
     }
 }
 

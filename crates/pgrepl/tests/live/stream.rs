@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crabka_pgrepl::{
     Config, CreateSlot, Error, ErrorClass, Lsn, ReplicationClient, ReplicationStream, SlotSnapshot,
-    StartReplication, StreamEvent,
+    StartReplication, StreamEvent, StreamSettings,
 };
-use crabka_testkit::{PgServer, StopMode, pg_available_majors};
+use crabka_testkit::{Direction, FaultProxy, PgServer, StopMode, pg_available_majors};
 use tokio::time::{Instant, timeout};
 
 use super::{PASSWORD, config, one, server, url};
@@ -181,6 +181,41 @@ async fn a_consumer_without_room_is_kept_connected() {
     assert!(timeout(Duration::from_secs(3), stream.keep_alive()).await.is_err());
     let (tags, _) = read(&mut stream, 1).await;
     assert_eq!(tags.len(), 20_003);
+}
+
+/// DEL-38: the network swallows everything and resets nothing.
+#[tokio::test]
+async fn a_half_open_connection_is_detected_on_both_sides() {
+    let server = server().await;
+    let mut place = Place::new(server).await;
+    let proxy = FaultProxy::start(format!("127.0.0.1:{}", server.port())).unwrap();
+    place.config = config(&format!("postgres://postgres@127.0.0.1:{}/{}", proxy.port(), place.database))
+        .with_wal_sender_timeout(Some(Duration::from_secs(2)));
+    let settings =
+        StreamSettings { silence_limit: Some(Duration::from_secs(2)), ..StreamSettings::default() };
+    let start = StartReplication::new(&place.slot, Lsn::ZERO).publications(["p"]).settings(settings);
+    let mut stream = place.client().await.start_replication(&start).await.unwrap();
+    // Alive for longer than the limit: the server answers when asked.
+    assert!(timeout(Duration::from_secs(5), async { end(&mut stream).await }).await.is_err());
+    place.run("INSERT INTO t VALUES (1, 'before')").await;
+    read(&mut stream, 1).await;
+    proxy.blackhole(Direction::ToServer);
+    proxy.blackhole(Direction::ToClient);
+    place.run("INSERT INTO t VALUES (2, 'behind the hole')").await;
+    let began = Instant::now();
+    let error = end(&mut stream).await.unwrap_err();
+    assert!(matches!(error, Error::PeerSilent { .. }) && error.is_transient(), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    // The socket stays open, and the server lets the slot go by the session's own time-out.
+    let free = "SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND NOT active";
+    timeout(Duration::from_secs(15), async {
+        while place.sql.query_opt(free, &[&place.slot]).await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .unwrap();
+    drop(stream);
 }
 
 #[tokio::test]

@@ -110,3 +110,46 @@ async fn notices_and_an_older_protocol_are_accepted() {
     assert_eq!((client.server_version_num(), client.backend_pid()), (170_002, Some(9)));
     assert!(!format!("{:?}", client.cancel_handle()).contains('7'));
 }
+
+/// A pooler may drop `options`; what the server reports shows it.
+#[tokio::test(start_paused = true)]
+async fn settings_that_a_pooler_dropped_are_set_one_by_one() {
+    let mut statements = Vec::new();
+    let client = login(&config(), async |server| {
+        server.send(&request(0, b"")).await;
+        for (name, value) in
+            [("server_version", "16.1"), ("DateStyle", "ISO, MDY"), ("TimeZone", "Asia/Kathmandu")]
+        {
+            server.send(&parameter(name, value)).await;
+        }
+        server.send(&message(b'Z', b"I")).await;
+        while statements.last().is_none_or(|sql: &String| !sql.contains("wal_sender_timeout")) {
+            let (tag, body) = server.frame().await.unwrap();
+            assert_eq!(tag, b'Q');
+            statements.push(String::from_utf8(body).unwrap());
+            server.send(&message(b'C', b"SET\0")).await;
+            server.send(&message(b'Z', b"I")).await;
+        }
+    })
+    .await;
+    client.unwrap();
+    assert_eq!(statements.len(), crabka_pgrepl::PINNED_SETTINGS.len() + 2);
+    assert!(statements.contains(&"SET timezone = 'UTC'\0".to_owned()), "{statements:?}");
+}
+
+#[test]
+fn everything_can_be_spawned() {
+    fn sendable<T: Send>(_: T) {}
+    async fn whole(config: Config) -> Result<(), Error> {
+        let mut client = ReplicationClient::connect(&config).await?;
+        client.identify_system().await?;
+        client.create_replication_slot(&crabka_pgrepl::CreateSlot::new("s")).await?;
+        let start = crabka_pgrepl::StartReplication::new("s", crabka_pgrepl::Lsn::ZERO).publications(["p"]);
+        let mut stream = client.start_replication(&start).await?;
+        stream.fill().await?;
+        drop(tokio::time::timeout(std::time::Duration::from_secs(1), stream.keep_alive()).await);
+        stream.close(std::time::Duration::from_secs(1)).await?;
+        config.connect_transport().await.map(drop)
+    }
+    sendable(whole(config()));
+}
