@@ -71,12 +71,12 @@ fn against(flags: &Flags) -> &'static str {
     }
 }
 
-/// End-to-end tests run the command itself. A build of the whole workspace has made it, beside this program; a build by
+/// End-to-end tests run the command itself. A build of everything has made it, beside this program; a build by
 /// cargo inside a test would choose other features and compile most dependencies again.
 fn built_binary(flags: &Flags) -> Option<(String, String)> {
     let binary = std::env::current_exe().ok()?.with_file_name("crabka");
-    let fresh =
-        test_arguments(flags, true).iter().any(|argument| argument == "--workspace") && binary.is_file();
+    let everything = flags.passed_on.first().is_none_or(|argument| argument == "--");
+    let fresh = everything && binary.is_file();
     fresh.then(|| ("CRABKA_TEST_BIN".to_owned(), binary.to_string_lossy().into_owned()))
 }
 
