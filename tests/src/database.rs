@@ -47,22 +47,21 @@ impl Database {
 
     /// The slot's `confirmed_flush_lsn`.
     pub async fn confirmed(&self) -> Lsn {
-        let row = self
-            .sql
-            .query_one(
-                "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1",
-                &[&self.slot()],
-            )
-            .await
-            .unwrap();
+        self.confirmed_of(&self.slot()).await
+    }
+
+    /// Another slot's `confirmed_flush_lsn`.
+    pub async fn confirmed_of(&self, slot: &str) -> Lsn {
+        let query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1";
+        let row = self.sql.query_one(query, &[&slot]).await.unwrap();
         row.get::<_, String>(0).parse().unwrap()
     }
 
-    /// Waits until the slot is made and complete.
-    pub async fn slot_made(&self) {
+    /// Waits until a slot is made and complete.
+    pub async fn slot_made(&self, slot: &str) {
         let query =
             "SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND confirmed_flush_lsn IS NOT NULL";
-        while self.sql.query(query, &[&self.slot()]).await.unwrap().is_empty() {
+        while self.sql.query(query, &[&slot]).await.unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -78,11 +77,11 @@ impl Database {
         row.get::<_, String>(0).parse().unwrap()
     }
 
-    /// Waits until the slot is confirmed at `lsn` or later; panics after `limit`.
-    pub async fn confirmed_at_least(&self, lsn: Lsn, limit: Duration) {
+    /// Waits until a slot is confirmed at `lsn` or later; panics after `limit`.
+    pub async fn confirmed_at_least(&self, slot: &str, lsn: Lsn, limit: Duration) {
         let deadline = tokio::time::Instant::now() + limit;
         loop {
-            let confirmed = self.confirmed().await;
+            let confirmed = self.confirmed_of(slot).await;
             if confirmed >= lsn {
                 return;
             }

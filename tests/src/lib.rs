@@ -4,10 +4,16 @@
 
 mod database;
 mod fold;
+mod kafka;
+mod ledger;
 mod reader;
 mod worker;
+mod workload;
 
 pub use database::Database;
 pub use fold::Fold;
+pub use kafka::{Stored, TopicReader};
+pub use ledger::{LEDGER_TABLE, Ledger, Writers};
 pub use reader::{Reader, Seen};
 pub use worker::{Worker, crabka};
+pub use workload::{WORKLOAD_TABLE, random_sessions};

@@ -113,7 +113,7 @@ async fn del_14_the_acknowledged_offset_is_the_checkpointed_one() {
         SlowStore { delay: Duration::from_millis(400), fails: Arc::clone(&fails), probe: probe.clone() };
     let (handle, running) = run(config.clone(), Arc::new(Semaphore::new(10_000)), &probe, store);
     handle.until(|status| status.phase == crabka_connect::Phase::Running).await;
-    database.slot_made().await;
+    database.slot_made(&database.slot()).await;
     let first = database.confirmed().await;
     let until = Instant::now() + Duration::from_secs(5);
     let (mut id, mut moved) = (0, false);
@@ -158,7 +158,7 @@ async fn del_15_nothing_past_a_batch_that_has_not_landed_is_acknowledged() {
     let fails = Arc::new(AtomicBool::new(false));
     let store = SlowStore { delay: Duration::ZERO, fails, probe: probe.clone() };
     let (handle, running) = run(config, Arc::clone(&gate), &probe, store);
-    database.slot_made().await;
+    database.slot_made(&database.slot()).await;
     let before = database.confirmed().await;
     for id in 0..200 {
         database.run(&format!("INSERT INTO t VALUES ({id})")).await;
@@ -190,7 +190,7 @@ async fn del_15_an_older_offset_changes_nothing_and_del_62_a_newer_one_is_refuse
     reader.take(1).await;
     let newer = reader.acknowledge().await;
     let newest = StoredPosition::from_offset(&newer).unwrap();
-    database.confirmed_at_least(newest.position.resume_lsn, Duration::from_secs(2)).await;
+    database.confirmed_at_least(&database.slot(), newest.position.resume_lsn, Duration::from_secs(2)).await;
     reader.source().acknowledge(&older).await.unwrap();
     reader.quiet(Duration::from_millis(300)).await;
     assert!(database.confirmed().await >= newest.position.resume_lsn);

@@ -41,6 +41,9 @@ pub struct KafkaCheckpointConfig {
     pub replication_factor: Option<i32>,
     /// Whether it is created when it is missing. Default: true.
     pub create_topic: bool,
+    /// Whether it is made sure that the topic is compacted. Default: true; false is for brokers that do not know
+    /// `DescribeConfigs`.
+    pub describe_topic: bool,
     /// Milliseconds that a load or a save may take. Default: 30,000.
     pub timeout_ms: u64,
 }
@@ -54,6 +57,7 @@ impl Default for KafkaCheckpointConfig {
             partitions: 1,
             replication_factor: None,
             create_topic: true,
+            describe_topic: true,
             timeout_ms: 30_000,
         }
     }
@@ -85,6 +89,7 @@ impl fmt::Debug for KafkaCheckpointConfig {
             .field("partitions", &self.partitions)
             .field("replication_factor", &self.replication_factor)
             .field("create_topic", &self.create_topic)
+            .field("describe_topic", &self.describe_topic)
             .field("timeout_ms", &self.timeout_ms)
             .finish()
     }
@@ -144,7 +149,7 @@ impl KafkaCheckpointStore {
         let producer = Producer::new(&client, Rejectable::default(), Arc::default())?;
         producer.reach(timeout).await?;
         let connection = properties::connection(&config.bootstrap_servers, &config.properties)?;
-        let topics = Topics::new(&connection, timeout)?;
+        let topics = Topics::new(&connection, timeout)?.describing(config.describe_topic);
         Ok(Self { config, topics, producer, partitions: None })
     }
 

@@ -103,16 +103,19 @@ impl ClientContext for Reports {
 }
 
 impl ProducerContext<NoCustomPartitioner> for Reports {
-    type DeliveryOpaque = ();
+    /// The record's timestamp in milliseconds, 0 for none: librdkafka does not tell it for a record that failed, and
+    /// a number travels without an allocation.
+    type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+    fn delivery(&self, result: &DeliveryResult<'_>, timestamp_ms: usize) {
         let (error, message) = match result {
             Ok(_) => return self.ledger.report_delivered(),
             Err(failed) => failed,
         };
         let code = classify::code_of(error).unwrap_or(RDKafkaErrorCode::Unknown);
         if self.rejectable.covers(code) {
-            self.ledger.report_rejected(Rejection { code, message: message.detach() });
+            let timestamp_ms = i64::try_from(timestamp_ms).ok().filter(|ms| *ms > 0);
+            self.ledger.report_rejected(Rejection { code, timestamp_ms, message: message.detach() });
         } else {
             self.ledger.report_failed(|| Failure {
                 code,

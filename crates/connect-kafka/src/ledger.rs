@@ -23,6 +23,7 @@ pub(crate) struct Failure {
 #[derive(Debug)]
 pub(crate) struct Rejection {
     pub(crate) code: RDKafkaErrorCode,
+    pub(crate) timestamp_ms: Option<i64>,
     pub(crate) message: OwnedMessage,
 }
 

@@ -40,17 +40,18 @@ impl Outgoing<'_> {
         Some(native)
     }
 
-    /// The record as a rejection keeps it.
-    pub(crate) fn detach(&self) -> OwnedMessage {
-        OwnedMessage::new(
+    /// The record as it is kept when its topic refuses it.
+    pub(crate) fn rejected(&self, code: RDKafkaErrorCode) -> Rejection {
+        let message = OwnedMessage::new(
             self.value.map(|value| value.to_vec()),
             self.key.map(|key| key.to_vec()),
             self.topic.to_owned(),
-            self.timestamp_ms.map_or(rdkafka::Timestamp::NotAvailable, rdkafka::Timestamp::CreateTime),
+            rdkafka::Timestamp::NotAvailable,
             self.partition.unwrap_or(-1),
             -1,
             self.native_headers(),
-        )
+        );
+        Rejection { code, timestamp_ms: self.timestamp_ms, message }
     }
 }
 
@@ -133,15 +134,16 @@ impl Producer {
     /// When the record can never be taken: by class as [`classify`] says.
     pub(crate) fn try_send(&self, record: Outgoing<'_>) -> Result<Taken, ConnectError> {
         let inner = self.inner()?;
+        // Kafka knows no time before 1970, and librdkafka takes 0 as "now".
+        let timestamp_ms = record.timestamp_ms.filter(|ms| *ms > 0);
         let native = BaseRecord {
             topic: record.topic,
             partition: record.partition,
             payload: record.value.map(AsRef::as_ref),
             key: record.key.map(AsRef::as_ref),
-            // Kafka knows no time before 1970, and librdkafka takes 0 as "now".
-            timestamp: record.timestamp_ms.filter(|ms| *ms > 0),
+            timestamp: timestamp_ms,
             headers: record.native_headers(),
-            delivery_opaque: (),
+            delivery_opaque: timestamp_ms.and_then(|ms| usize::try_from(ms).ok()).unwrap_or(0),
         };
         let ledger = self.ledger();
         ledger.sent();
@@ -150,7 +152,7 @@ impl Producer {
         match classify::code_of(&error) {
             Some(RDKafkaErrorCode::QueueFull) => Ok(Taken::Full),
             Some(code) if self.reports.rejectable.covers(code) => {
-                ledger.reject_unsent(Rejection { code, message: record.detach() });
+                ledger.reject_unsent(record.rejected(code));
                 Ok(Taken::Yes)
             }
             Some(code) => Err(classify::with_code(

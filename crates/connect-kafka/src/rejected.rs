@@ -132,7 +132,7 @@ pub(crate) fn dead_letter(
         message.payload().map(Bytes::copy_from_slice),
     );
     letter.topic = Some(Arc::clone(dead_letter_topic));
-    letter.timestamp_ms = message.timestamp().to_millis().filter(|ms| *ms > 0);
+    letter.timestamp_ms = rejection.timestamp_ms;
     letter.headers = headers;
     Ok(letter)
 }
@@ -156,11 +156,12 @@ mod tests {
         let key = br#"{"id":4711,"region":"secret-key-value"}"#.to_vec();
         Rejection {
             code: RDKafkaErrorCode::MessageSizeTooLarge,
+            timestamp_ms: Some(5),
             message: OwnedMessage::new(
                 Some(vec![b'x'; value_bytes]),
                 Some(key),
                 "shop.public.orders".into(),
-                Timestamp::CreateTime(5),
+                Timestamp::NotAvailable,
                 -1,
                 -1,
                 None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crabka_connect::ConnectError;
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ pub(crate) struct Entry {
 fn consumer(connection: &ClientConfig, isolation: &str) -> Result<BaseConsumer<Events>, ConnectError> {
     let mut config = connection.clone();
     config
-        // Not joined: partitions are assigned. librdkafka wants a name all the same.
+        // librdkafka wants a group's name to assign partitions, although none is joined.
         .set("group.id", "crabka-offsets-reader")
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
@@ -89,6 +89,9 @@ pub(crate) fn read(
             Some(Err(KafkaError::PartitionEOF(partition))) => {
                 open.remove(&partition);
             }
+            // It also looks for the group's coordinator, for which a right may be missing that is not needed.
+            Some(Err(error))
+                if classify::code_of(&error) == Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {}
             Some(Err(error)) => {
                 // librdkafka goes on by itself after a lost connection; only what waiting cannot cure ends it.
                 let error = failed(&error);

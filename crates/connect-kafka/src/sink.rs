@@ -264,7 +264,7 @@ impl KafkaSink {
         };
         if known.refused {
             let code = RDKafkaErrorCode::TopicAuthorizationFailed;
-            self.producer.ledger().reject_unsent(Rejection { code, message: outgoing.detach() });
+            self.producer.ledger().reject_unsent(outgoing.rejected(code));
             return Ok(Enqueued::Done);
         }
         if known.compacted && outgoing.key.is_none() {
@@ -275,7 +275,7 @@ impl KafkaSink {
             && known.limit.is_some_and(|limit| payload_bytes(outgoing) > limit)
         {
             let code = RDKafkaErrorCode::MessageSizeTooLarge;
-            self.producer.ledger().reject_unsent(Rejection { code, message: outgoing.detach() });
+            self.producer.ledger().reject_unsent(outgoing.rejected(code));
             return Ok(Enqueued::Done);
         }
         Ok(match self.producer.try_send(outgoing)? {

@@ -9,6 +9,7 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use tokio::time::Instant;
 
 use crate::classify;
 use crate::config::{DEFAULT_PARTITIONS, TopicSettings};
@@ -52,7 +53,7 @@ impl TopicFacts {
 pub(crate) struct Topics {
     admin: Arc<AdminClient<Events>>,
     timeout: Duration,
-    /// Whether the configuration of topics is asked for.
+    /// Whether the topics' configuration is read.
     describes: bool,
 }
 
@@ -72,8 +73,19 @@ impl Topics {
         AdminOptions::new().request_timeout(Some(self.timeout)).operation_timeout(Some(self.timeout))
     }
 
-    /// What the cluster knows of a topic; `None` when it does not exist.
+    /// What the cluster knows of a topic; `None` when it does not exist. Tried again on a transient error, as long as
+    /// one request may take.
     pub(crate) async fn look(&self, topic: &str) -> Result<Option<TopicFacts>, ConnectError> {
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            match self.look_once(topic).await {
+                Err(error) if error.is_transient() && Instant::now() < deadline => pause().await,
+                looked => return looked,
+            }
+        }
+    }
+
+    async fn look_once(&self, topic: &str) -> Result<Option<TopicFacts>, ConnectError> {
         let Some(counted) = self.metadata(topic).await? else { return Ok(None) };
         let config = if self.describes { self.describe(topic).await? } else { None };
         Ok(Some(TopicFacts { config, ..counted }))
@@ -120,6 +132,7 @@ impl Topics {
     async fn describe(&self, topic: &str) -> Result<Option<TopicConfig>, ConnectError> {
         let failed = |error: &KafkaError| {
             classify::error(error, format_args!("configuration of kafka topic {topic} cannot be read"))
+                .with_fix("set describe_topics = false if these brokers do not know DescribeConfigs")
         };
         let mut described = self
             .admin
@@ -207,32 +220,42 @@ impl Topics {
         settings: &TopicSettings,
         create: bool,
     ) -> Result<TopicFacts, ConnectError> {
-        if let Some(facts) = self.look(topic).await? {
-            return Ok(facts);
-        }
-        if !create {
-            return Err(ConnectError::configuration(format!("kafka topic does not exist: {topic}"))
-                .with_fix(format!("{}, or set create_topics = true", create_command(topic, settings))));
-        }
-        self.create(topic, settings, false).await?;
-        tracing::info!(topic, "kafka topic created");
-        let deadline = tokio::time::Instant::now() + self.timeout;
+        let deadline = Instant::now() + self.timeout;
+        let mut created = false;
         loop {
-            // A new topic takes a moment until every broker knows it and each partition has its leader.
-            match self.look(topic).await {
-                Ok(Some(facts)) => return Ok(facts),
-                Ok(None) => {}
-                Err(error) if error.is_transient() => {}
-                Err(error) => return Err(error),
+            let error = match self.look(topic).await? {
+                Some(facts) => return Ok(facts),
+                // A new topic takes a moment until every broker knows it.
+                None if created => {
+                    ConnectError::transient(format!("kafka topic was created and is not there yet: {topic}"))
+                }
+                None if create => match self.create(topic, settings, false).await {
+                    Ok(()) => {
+                        tracing::info!(topic, "kafka topic created");
+                        created = true;
+                        continue;
+                    }
+                    Err(error) if error.is_transient() => error,
+                    Err(error) => return Err(error),
+                },
+                None => {
+                    return Err(ConnectError::configuration(format!("kafka topic does not exist: {topic}"))
+                        .with_fix(format!(
+                            "{}, or set create_topics = true",
+                            create_command(topic, settings)
+                        )));
+                }
+            };
+            if Instant::now() >= deadline {
+                return Err(error);
             }
-            if tokio::time::Instant::now() >= deadline {
-                return Err(ConnectError::transient(format!(
-                    "kafka topic was created and is not there yet: {topic}"
-                )));
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            pause().await;
         }
     }
+}
+
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
 /// The command that creates a topic by hand.

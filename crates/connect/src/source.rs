@@ -40,7 +40,9 @@ pub trait Source<K, V>: Send + Sync + 'static {
 
     /// Restores a position that [`checkpoint`](Source::checkpoint) returned earlier, in this process or another.
     ///
-    /// A source that is never sought starts from its configured default position.
+    /// A source that is never sought starts from its configured default position. A position that is sought is
+    /// durable and stored: the source may release what is before it without another
+    /// [`acknowledge`](Source::acknowledge), which after a restart comes only with the next batch.
     ///
     /// # Errors
     ///

@@ -56,6 +56,20 @@ pub(crate) fn entry(name: &str, make: impl FnOnce(&Path) -> Result<(), Error>) -
     Ok(place)
 }
 
+/// From this size on a file is looked at for zeros at its end: a new WAL segment is 16 MiB of them.
+const SPARSE_BYTES_MIN: u64 = 1 << 20;
+
+/// Copies a file and its mode; zeros at its end become a hole.
+fn copy_without_zeros(from: &Path, to: &Path) -> Result<(), Error> {
+    let bytes = fs::read(from).map_err(Error::file(from))?;
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    fs::write(to, &bytes[..end]).map_err(Error::file(to))?;
+    let file = fs::OpenOptions::new().write(true).open(to).map_err(Error::file(to))?;
+    file.set_len(bytes.len() as u64).map_err(Error::file(to))?;
+    let mode = fs::metadata(from).map_err(Error::file(from))?.permissions();
+    fs::set_permissions(to, mode).map_err(Error::file(to))
+}
+
 /// Copies a directory with its modes and symbolic links.
 pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<(), Error> {
     fs::create_dir_all(to).map_err(Error::file(to))?;
@@ -70,9 +84,32 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<(), Error> {
         } else if kind.is_symlink() {
             let pointee = fs::read_link(&source).map_err(Error::file(&source))?;
             std::os::unix::fs::symlink(pointee, &target).map_err(Error::file(&target))?;
+        } else if entry.metadata().map_err(Error::file(&source))?.len() >= SPARSE_BYTES_MIN {
+            copy_without_zeros(&source, &target)?;
         } else {
             fs::copy(&source, &target).map_err(Error::file(&target))?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copied_tree_is_the_same_with_holes_for_zeros() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+        fs::create_dir_all(from.join("inner")).unwrap();
+        let mut segment = vec![7; 5000];
+        segment.resize(4 << 20, 0);
+        fs::write(from.join("inner/segment"), &segment).unwrap();
+        fs::write(from.join("small"), "text").unwrap();
+        std::os::unix::fs::symlink("small", from.join("link")).unwrap();
+        copy_tree(&from, &to).unwrap();
+        assert_eq!(fs::read(to.join("inner/segment")).unwrap(), segment);
+        assert_eq!(fs::read_to_string(to.join("link")).unwrap(), "text");
+        assert!(fs::symlink_metadata(to.join("link")).unwrap().is_symlink());
+    }
 }

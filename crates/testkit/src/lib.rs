@@ -31,6 +31,7 @@
 
 mod account;
 mod cache;
+mod container;
 mod error;
 mod kafka;
 mod port;
@@ -42,7 +43,7 @@ mod supervisor;
 
 pub use cache::cache_dir;
 pub use error::Error;
-pub use kafka::{BrokerStopped, KafkaBroker, KafkaBrokerBuilder, KafkaJars};
+pub use kafka::{BrokerStopped, KafkaBroker, KafkaBrokerBuilder, KafkaInstall};
 pub use postgres::{
     DEFAULT_MAJOR, PgInstall, PgServer, PgServerBuilder, SUPPORTED_MAJORS, StopMode, Stopped,
     pg_available_majors,

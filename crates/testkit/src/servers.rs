@@ -13,7 +13,7 @@
 use std::io::Write;
 
 use crate::error::Error;
-use crate::kafka::KafkaJars;
+use crate::kafka::KafkaInstall;
 use crate::postgres::PgInstall;
 
 /// A server that a test needs.
@@ -77,7 +77,7 @@ fn find(need: Need) -> Result<(), Error> {
         Need::Postgres => PgInstall::find(None).map(drop),
         Need::PostgresMajor(major) => PgInstall::find(Some(major)).map(drop),
         Need::Kafka if std::env::var("CRABKA_TEST_KAFKA").is_ok_and(|servers| !servers.is_empty()) => Ok(()),
-        Need::Kafka => KafkaJars::check(),
+        Need::Kafka => KafkaInstall::check(),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -63,10 +63,35 @@ pub(crate) enum Process {
     Lost,
 }
 
+/// What is known of one server process, for whoever waits for a change of it; no lock of the owner is needed.
+#[derive(Debug, Clone)]
+pub(crate) struct Watch(Arc<Watched>);
+
 #[derive(Debug)]
 struct Watched {
     process: Mutex<Process>,
     changed: Condvar,
+}
+
+impl Watch {
+    pub(crate) fn process(&self) -> Process {
+        *self.0.lock()
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match self.process() {
+            Process::Running(pid) => Some(pid),
+            _ => None,
+        }
+    }
+
+    /// Waits until the server has ended; `None` when it still runs after `limit`.
+    pub(crate) fn wait_end(&self, limit: Duration) -> Option<Process> {
+        match self.0.wait_while(limit, |process| matches!(process, Process::Running(_))) {
+            Process::Running(_) => None,
+            process => Some(process),
+        }
+    }
 }
 
 impl Watched {
@@ -78,12 +103,24 @@ impl Watched {
         *self.lock() = process;
         self.changed.notify_all();
     }
+
+    fn wait_while(&self, limit: Duration, condition: impl Fn(Process) -> bool) -> Process {
+        let until = Instant::now() + limit;
+        let mut process = self.lock();
+        while condition(*process) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            process = self.changed.wait_timeout(process, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *process
+    }
 }
 
 /// One server process and the shell that watches over it. Dropping it stops the server and removes its directory.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    dir: PathBuf,
     shell: Child,
     commands: Option<ChildStdin>,
     watched: Arc<Watched>,
@@ -115,28 +152,21 @@ impl Supervisor {
                 watched.set(Process::Lost);
             });
         }
-        Ok(Self { dir: dir.to_owned(), shell, commands, watched })
+        Ok(Self { shell, commands, watched })
     }
 
-    pub(crate) fn process(&self) -> Process {
-        *self.watched.lock()
-    }
-
-    pub(crate) fn pid(&self) -> Option<u32> {
-        match self.process() {
-            Process::Running(pid) => Some(pid),
-            _ => None,
-        }
+    pub(crate) fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.watched))
     }
 
     /// Runs `DIR/run` and returns its pid.
     pub(crate) fn start(&mut self) -> Result<u32, Error> {
-        if let Some(pid) = self.pid() {
+        if let Some(pid) = self.watch().pid() {
             return Err(Error::State(format!("the server already runs: pid {pid}")));
         }
         self.watched.set(Process::Idle);
         self.say("start")?;
-        match self.wait_while(ANSWER_TIMEOUT, |process| process == Process::Idle) {
+        match self.watched.wait_while(ANSWER_TIMEOUT, |process| process == Process::Idle) {
             Process::Running(pid) => Ok(pid),
             // A server that cannot even exec is over at once; the caller finds the reason in its log.
             Process::Ended(_) => Ok(0),
@@ -150,40 +180,9 @@ impl Supervisor {
         self.say(&format!("signal {signal} {}", pids.join(" ")))
     }
 
-    /// Waits until the server has ended; `None` when it still runs after `limit`.
-    pub(crate) fn wait_end(&self, limit: Duration) -> Option<Process> {
-        match self.wait_while(limit, |process| matches!(process, Process::Running(_))) {
-            Process::Running(_) => None,
-            process => Some(process),
-        }
-    }
-
-    /// Last lines of the server's log.
-    pub(crate) fn log_tail(&self) -> String {
-        tail(&self.log_path(), 40)
-    }
-
-    pub(crate) fn log_path(&self) -> PathBuf {
-        self.dir.join("log")
-    }
-
     fn say(&mut self, line: &str) -> Result<(), Error> {
         let pipe = self.commands.as_mut().ok_or_else(|| Error::State("the supervisor is closed".into()))?;
         pipe.write_all(format!("{line}\n").as_bytes()).map_err(Error::io("telling the supervisor"))
-    }
-
-    fn wait_while(&self, limit: Duration, condition: impl Fn(Process) -> bool) -> Process {
-        let until = Instant::now() + limit;
-        let mut process = self.watched.lock();
-        while condition(*process) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            process =
-                self.watched.changed.wait_timeout(process, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *process
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crabka_testkit::{DEFAULT_MAJOR, KafkaJars, PgInstall, SUPPORTED_MAJORS};
+use crabka_testkit::{DEFAULT_MAJOR, KafkaInstall, PgInstall, SUPPORTED_MAJORS};
 
 /// A program that has to be there, and the Debian package that brings it.
 struct Tool {
@@ -87,8 +87,9 @@ pub(crate) fn for_demo(postgres: bool) -> Result<Plan, String> {
 pub(crate) fn kafka_here() -> Option<String> {
     match std::env::var("CRABKA_TEST_KAFKA") {
         Ok(servers) if !servers.is_empty() => Some(format!("kafka at {servers} (CRABKA_TEST_KAFKA)")),
-        _ => KafkaJars::cached()
-            .map(|jars| format!("kafka {} and java: {}", jars.version(), jars.java().display())),
+        _ => {
+            KafkaInstall::cached().map(|install| format!("kafka {}: {}", install.version(), install.origin()))
+        }
     }
 }
 
@@ -182,7 +183,8 @@ impl Step {
                 install_packages(packages)
             }
             Self::Postgres { major, debian } => {
-                if *debian && postgres_from_debian(*major)? {
+                let there = || PgInstall::all().iter().any(|install| install.major() == *major);
+                if *debian && postgres_from_debian(*major)? && there() {
                     return Ok(());
                 }
                 if on_path(NPM.program).is_none() && *debian {
@@ -193,8 +195,8 @@ impl Step {
                 Ok(())
             }
             Self::KafkaJars => {
-                let jars = KafkaJars::get().map_err(|error| error.to_string())?;
-                println!("kafka {}", jars.version());
+                let install = KafkaInstall::get().map_err(|error| error.to_string())?;
+                println!("kafka {}: {}", install.version(), install.origin());
                 Ok(())
             }
         }
@@ -265,7 +267,10 @@ fn privilege() -> Option<&'static [&'static str]> {
 }
 
 fn describe(install: &PgInstall) -> String {
-    format!("postgresql {}: {}", install.version(), install.bin().display())
+    match install.image() {
+        Some(image) => format!("postgresql {}: image {image}", install.version()),
+        None => format!("postgresql {}: {}", install.version(), install.bin().display()),
+    }
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {

@@ -7,17 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::builder::KafkaBrokerBuilder;
-use super::jars::KafkaJars;
+use super::install::KafkaInstall;
 use super::wire;
 use crate::account::Account;
+use crate::container::{Container, container_name};
 use crate::error::Error;
 use crate::port::free_port;
 use crate::process;
-use crate::supervisor::{Process, Supervisor, shell_word};
+use crate::supervisor::{self, Process, Supervisor, Watch, shell_word};
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 const HEAP_MB: u32 = 384;
+
+/// How much of the log an error shows.
+const LOG_LINES: usize = 40;
 
 /// One answer to a metadata request may take this long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,9 +68,13 @@ enum Kind {
 struct Inner {
     dir: PathBuf,
     version: String,
+    container: Option<Container>,
+    /// Used when the broker runs in a container.
+    container_name: String,
     port: u16,
     proxied_port: Option<u16>,
     start_timeout: Duration,
+    watch: Watch,
     supervisor: Mutex<Supervisor>,
 }
 
@@ -223,9 +231,9 @@ impl KafkaBroker {
 impl Inner {
     fn launch(builder: &KafkaBrokerBuilder) -> Result<Self, Error> {
         crate::servers::check_allowed("kafka")?;
-        let jars = KafkaJars::get()?;
+        let install = KafkaInstall::get()?;
         for _ in 0..4 {
-            match Self::launch_on_free_ports(builder, &jars) {
+            match Self::launch_on_free_ports(builder, &install) {
                 // Between looking for a port and using it another process may take it.
                 Err(Error::NotReady { log, .. }) if log.contains("Address already in use") => {}
                 outcome => return outcome,
@@ -234,7 +242,7 @@ impl Inner {
         Err(Error::State("free ports were taken by somebody else four times in turn".into()))
     }
 
-    fn launch_on_free_ports(builder: &KafkaBrokerBuilder, jars: &KafkaJars) -> Result<Self, Error> {
+    fn launch_on_free_ports(builder: &KafkaBrokerBuilder, install: &KafkaInstall) -> Result<Self, Error> {
         let dir = process::server_dir("crabka-kafka-")?;
         let ports = Ports {
             clients: free_port()?,
@@ -247,22 +255,31 @@ impl Inner {
         };
         put("server.properties", &properties(builder, ports, &dir.path().join("data").to_string_lossy()))?;
         put("log4j2.properties", LOG4J)?;
-        let heap = builder.heap_mb.unwrap_or(HEAP_MB);
-        let words = java_words(jars, heap);
+        let container_name = container_name("kafka");
+        let words = install.java_words(
+            &container_name,
+            dir.path(),
+            &java_options(builder.heap_mb.unwrap_or(HEAP_MB)),
+        );
+        let removal =
+            install.container().map(|container| container.removal(&container_name)).unwrap_or_default();
         let quoted: Vec<String> = words.iter().map(shell_word).collect();
-        put("run", &format!("exec {} kafka.Kafka server.properties\n", quoted.join(" ")))?;
+        put("run", &format!("{removal}\nexec {} kafka.Kafka server.properties\n", quoted.join(" ")))?;
         let mut format = Command::new(&words[0]);
         format.args(&words[1..]).args(["kafka.tools.StorageTool", "format", "--cluster-id", &cluster_id()]);
         format.args(["--config", "server.properties"]).current_dir(dir.path());
         process::output(&mut format, "kafka.tools.StorageTool")?;
 
-        let supervisor = Supervisor::new(dir.path(), &Account::Own, "KILL", "")?;
+        let supervisor = Supervisor::new(dir.path(), &Account::Own, "KILL", &removal)?;
         let inner = Self {
             dir: dir.keep(),
-            version: jars.version(),
+            version: install.version(),
+            container: install.container().cloned(),
+            container_name,
             port: ports.clients,
             proxied_port: ports.proxied,
             start_timeout: builder.start_timeout.unwrap_or(START_TIMEOUT),
+            watch: supervisor.watch(),
             supervisor: Mutex::new(supervisor),
         };
         inner.start(&mut inner.lock())?;
@@ -275,7 +292,7 @@ impl Inner {
         let address = format!("127.0.0.1:{}", self.port);
         loop {
             let answer = wire::brokers(&address, ANSWER_TIMEOUT);
-            let reason = match (supervisor.process(), answer) {
+            let reason = match (self.watch.process(), answer) {
                 (Process::Running(_), Ok(brokers)) if !brokers.is_empty() => return Ok(()),
                 (Process::Running(_), _) if began.elapsed() < self.start_timeout => {
                     std::thread::sleep(Duration::from_millis(50));
@@ -283,30 +300,34 @@ impl Inner {
                 }
                 (Process::Running(pid), answer) => {
                     supervisor.signal("KILL", &[pid])?;
-                    supervisor.wait_end(STOP_TIMEOUT);
+                    self.watch.wait_end(STOP_TIMEOUT);
                     format!("no metadata after {} s: {answer:?}", began.elapsed().as_secs())
                 }
                 (Process::Ended(code), _) => format!("it ended with exit code {code}"),
                 (other, _) => format!("its supervisor is gone: {other:?}"),
             };
-            return Err(Error::NotReady { what: self.name(), reason, log: supervisor.log_tail() });
+            return Err(Error::NotReady { what: self.name(), reason, log: self.log_tail() });
         }
     }
 
     fn end(&self, signal: &str) -> Result<BrokerStopped, Error> {
-        let mut supervisor = self.lock();
-        let pid = supervisor.pid().ok_or_else(|| Error::State("the kafka broker does not run".into()))?;
+        let pid = self.watch.pid().ok_or_else(|| Error::State("the kafka broker does not run".into()))?;
         let began = Instant::now();
-        supervisor.signal(signal, &[pid])?;
-        match supervisor.wait_end(STOP_TIMEOUT) {
+        match &self.container {
+            Some(container) => container.signal(&self.container_name, signal)?,
+            None => self.lock().signal(signal, &[pid])?,
+        }
+        match self.watch.wait_end(STOP_TIMEOUT) {
             Some(Process::Ended(code)) => Ok(BrokerStopped { took: began.elapsed(), code }),
             Some(other) => Err(Error::State(format!("the supervisor lost the broker: {other:?}"))),
-            None => Err(Error::StillRunning {
-                what: self.name(),
-                waited: began.elapsed(),
-                log: supervisor.log_tail(),
-            }),
+            None => {
+                Err(Error::StillRunning { what: self.name(), waited: began.elapsed(), log: self.log_tail() })
+            }
         }
+    }
+
+    fn log_tail(&self) -> String {
+        supervisor::tail(&self.dir.join("log"), LOG_LINES)
     }
 
     fn name(&self) -> String {
@@ -336,17 +357,14 @@ fn reachable(servers: String) -> Result<String, Error> {
     })
 }
 
-fn java_words(jars: &KafkaJars, heap_mb: u32) -> Vec<String> {
+fn java_options(heap_mb: u32) -> Vec<String> {
     vec![
-        jars.java().to_string_lossy().into_owned(),
         format!("-Xmx{heap_mb}m"),
         // A broker that lives for seconds is never worth the optimising compiler.
         "-XX:TieredStopAtLevel=1".into(),
         "-XX:+UseSerialGC".into(),
         "-Djava.awt.headless=true".into(),
         "-Dlog4j2.configurationFile=log4j2.properties".into(),
-        "-cp".into(),
-        jars.class_path(),
     ]
 }
 

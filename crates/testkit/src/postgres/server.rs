@@ -2,28 +2,18 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio_postgres::NoTls;
 
 use super::builder::PgServerBuilder;
+use super::cluster::{Cluster, STOP_TIMEOUT};
 use super::install::PgInstall;
-use super::template::{self, SUPERUSER};
-use crate::account::Account;
+use super::template::SUPERUSER;
 use crate::error::Error;
-use crate::port::free_port;
 use crate::process;
-use crate::supervisor::{Process, Supervisor, shell_word};
-
-/// How long a start may take where the builder says nothing.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long [`PgServer::stop`] waits.
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// PostgreSQL's three ways to shut down: <https://www.postgresql.org/docs/15/server-shutdown.html>.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,23 +41,7 @@ pub struct Stopped {
 /// Superuser is `postgres`, without a password; the database `postgres` exists.
 #[derive(Debug)]
 pub struct PgServer {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    install: PgInstall,
-    account: Account,
-    dir: PathBuf,
-    start_timeout: Duration,
-    port: AtomicU16,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    supervisor: Supervisor,
-    settings: Vec<(String, String)>,
+    cluster: Arc<Cluster>,
 }
 
 impl PgServer {
@@ -101,9 +75,9 @@ impl PgServer {
             if let Some(server) = servers.get(&major) {
                 return Ok(*server);
             }
-            let inner = Inner::launch(PgServerBuilder::default().major(major))?;
+            let cluster = Cluster::launch(PgServerBuilder::default().major(major))?;
             // A static is not dropped: the supervisor ends the server when this process is gone.
-            let server: &'static Self = Box::leak(Box::new(Self { inner: Arc::new(inner) }));
+            let server: &'static Self = Box::leak(Box::new(Self { cluster: Arc::new(cluster) }));
             servers.insert(major, server);
             Ok(server)
         })
@@ -121,38 +95,38 @@ impl PgServer {
     }
 
     pub(crate) async fn launch(builder: PgServerBuilder) -> Result<Self, Error> {
-        let inner = process::blocking(move || Inner::launch(builder)).await?;
-        Ok(Self { inner: Arc::new(inner) })
+        let cluster = process::blocking(move || Cluster::launch(builder)).await?;
+        Ok(Self { cluster: Arc::new(cluster) })
     }
 
     /// Major version of the server.
     #[must_use]
     pub fn major(&self) -> u32 {
-        self.inner.install.major()
+        self.cluster.install().major()
     }
 
     /// The programs it runs from.
     #[must_use]
     pub fn install(&self) -> &PgInstall {
-        &self.inner.install
+        self.cluster.install()
     }
 
     /// TCP port on 127.0.0.1; the same over every stop and start.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.inner.port()
+        self.cluster.port()
     }
 
     /// Directory of the unix socket.
     #[must_use]
     pub fn socket_dir(&self) -> PathBuf {
-        self.inner.dir.join("s")
+        self.cluster.dir().join("s")
     }
 
     /// The cluster's data directory.
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {
-        self.inner.dir.join("data")
+        self.cluster.dir().join("data")
     }
 
     /// `postgres://` URL over TCP, as superuser.
@@ -215,12 +189,8 @@ impl PgServer {
     ///
     /// [`Error::File`] when the file cannot be written.
     pub async fn set(&self, name: &str, value: impl ToString) -> Result<(), Error> {
-        let pair = (name.to_owned(), value.to_string());
-        self.with_state(move |inner, state| {
-            state.settings.push(pair);
-            inner.write_settings(&state.settings)
-        })
-        .await
+        let (name, value) = (name.to_owned(), value.to_string());
+        self.blocking(move |cluster| cluster.set(name, value)).await
     }
 
     /// Makes the server read its configuration files again (SIGHUP). It does so a moment later.
@@ -229,11 +199,7 @@ impl PgServer {
     ///
     /// [`Error::State`] when it does not run.
     pub async fn reload(&self) -> Result<(), Error> {
-        self.with_state(|_, state| {
-            let pid = state.running()?;
-            state.supervisor.signal("HUP", &[pid])
-        })
-        .await
+        self.blocking(|cluster| cluster.signal("HUP")).await
     }
 
     /// Replaces `pg_hba.conf` by these lines, followed by the default ones; for the next start or reload.
@@ -243,7 +209,7 @@ impl PgServer {
     /// [`Error::File`] when the file cannot be written.
     pub async fn set_hba(&self, lines: &[&str]) -> Result<(), Error> {
         let builder = lines.iter().fold(PgServerBuilder::default(), |builder, line| builder.hba(*line));
-        self.with_state(move |inner, _| inner.put("pg_hba.conf", builder.hba_file().as_bytes())).await
+        self.blocking(move |cluster| cluster.put("pg_hba.conf", builder.hba_file().as_bytes())).await
     }
 
     /// Stops the server and waits up to 60 s for its end.
@@ -274,13 +240,7 @@ impl PgServer {
             StopMode::Fast => "INT",
             StopMode::Immediate => "QUIT",
         };
-        self.with_state(move |inner, state| {
-            let pid = state.running()?;
-            let began = Instant::now();
-            state.supervisor.signal(signal, &[pid])?;
-            state.ended(inner, began, limit)
-        })
-        .await
+        self.blocking(move |cluster| cluster.end(signal, limit)).await
     }
 
     /// Kills the postmaster and all its children with SIGKILL, and returns when none is left: a crash of everything
@@ -290,18 +250,7 @@ impl PgServer {
     ///
     /// [`Error::State`] when it does not run.
     pub async fn kill9(&self) -> Result<Stopped, Error> {
-        self.with_state(|inner, state| {
-            let postmaster = state.running()?;
-            let began = Instant::now();
-            // The postmaster first: it must not clean up after its children.
-            let mut pids = vec![postmaster];
-            pids.extend(process::children(postmaster));
-            state.supervisor.signal("KILL", &pids)?;
-            let stopped = state.ended(inner, began, STOP_TIMEOUT)?;
-            process::wait_gone(&pids, STOP_TIMEOUT)?;
-            Ok(stopped)
-        })
-        .await
+        self.blocking(Cluster::kill9).await
     }
 
     /// Starts a stopped or crashed server on its old port and data; it accepts connections when this returns.
@@ -310,174 +259,29 @@ impl PgServer {
     ///
     /// [`Error::NotReady`] with the end of its log, [`Error::State`] when it already runs.
     pub async fn start_again(&self) -> Result<(), Error> {
-        self.with_state(|inner, state| inner.start(state)).await
+        self.blocking(Cluster::start_again).await
     }
 
     /// Whether the postmaster runs.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.inner.lock().supervisor.pid().is_some()
+        self.cluster.is_running()
     }
 
     /// What the server has logged, from its first start on.
     #[must_use]
     pub fn log(&self) -> String {
-        let bytes = std::fs::read(self.inner.dir.join("log")).unwrap_or_default();
+        let bytes = std::fs::read(self.cluster.dir().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    async fn with_state<T: Send + 'static>(
+    async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner, &mut State) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&Cluster) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let inner = Arc::clone(&self.inner);
-        process::blocking(move || work(&inner, &mut inner.lock())).await
+        let cluster = Arc::clone(&self.cluster);
+        process::blocking(move || work(&cluster)).await
     }
-}
-
-impl State {
-    fn running(&self) -> Result<u32, Error> {
-        self.supervisor.pid().ok_or_else(|| Error::State("the postgresql server does not run".into()))
-    }
-
-    fn ended(&self, inner: &Inner, began: Instant, limit: Duration) -> Result<Stopped, Error> {
-        match self.supervisor.wait_end(limit) {
-            Some(Process::Ended(code)) => Ok(Stopped { took: began.elapsed(), code }),
-            Some(other) => Err(Error::State(format!("the supervisor lost the server: {other:?}"))),
-            None => Err(Error::StillRunning {
-                what: inner.name(),
-                waited: began.elapsed(),
-                log: self.supervisor.log_tail(),
-            }),
-        }
-    }
-}
-
-impl Inner {
-    fn launch(builder: PgServerBuilder) -> Result<Self, Error> {
-        crate::servers::check_allowed("postgres")?;
-        let install = match &builder.install {
-            Some(install) => install.clone(),
-            None => PgInstall::find(builder.major)?,
-        };
-        let dir = process::server_dir("crabka-pg-")?;
-        let account = Account::unprivileged(dir.path())?;
-        template::new_cluster(&install, &account, &dir.path().join("data"))?;
-        std::fs::create_dir(dir.path().join("s")).map_err(Error::file(dir.path()))?;
-        let bin = install.bin_for(&account)?;
-        let run =
-            format!("exec {} -D {}\n", shell_word(bin.join("postgres")), shell_word(dir.path().join("data")));
-        std::fs::write(dir.path().join("run"), run).map_err(Error::file(dir.path()))?;
-        account.own(dir.path())?;
-
-        let supervisor = Supervisor::new(dir.path(), &account, "QUIT", "")?;
-        let mut settings = PgServerBuilder::default_settings();
-        settings.extend(builder.settings.iter().cloned());
-        let inner = Self {
-            install,
-            account,
-            dir: dir.keep(),
-            start_timeout: builder.start_timeout.unwrap_or(START_TIMEOUT),
-            port: AtomicU16::new(0),
-            state: Mutex::new(State { supervisor, settings }),
-        };
-        inner.append_include()?;
-        inner.put("pg_hba.conf", builder.hba_file().as_bytes())?;
-        for (name, contents) in &builder.files {
-            inner.put(name, contents)?;
-        }
-        inner.start_on_a_free_port()?;
-        Ok(inner)
-    }
-
-    /// Between looking for a port and using it another process may take it.
-    fn start_on_a_free_port(&self) -> Result<(), Error> {
-        let mut state = self.lock();
-        for _ in 0..4 {
-            self.port.store(free_port()?, Ordering::Relaxed);
-            self.write_settings(&state.settings)?;
-            match self.start(&mut state) {
-                Err(Error::NotReady { log, .. }) if log.contains("Address already in use") => {}
-                outcome => return outcome,
-            }
-        }
-        Err(Error::State("four free ports in turn were taken by somebody else".into()))
-    }
-
-    fn start(&self, state: &mut State) -> Result<(), Error> {
-        let began = Instant::now();
-        state.supervisor.start()?;
-        loop {
-            if is_ready(&self.dir.join("data/postmaster.pid"), state.supervisor.pid()) {
-                return Ok(());
-            }
-            let reason = match state.supervisor.process() {
-                Process::Running(_) if began.elapsed() < self.start_timeout => {
-                    std::thread::sleep(Duration::from_millis(5));
-                    continue;
-                }
-                Process::Running(pid) => {
-                    // Not to be left half started: the next start would find its lock file.
-                    state.supervisor.signal("KILL", &[pid])?;
-                    state.supervisor.wait_end(STOP_TIMEOUT);
-                    format!("not ready after {} s", began.elapsed().as_secs())
-                }
-                Process::Ended(code) => format!("it ended with exit code {code}"),
-                other => format!("its supervisor is gone: {other:?}"),
-            };
-            return Err(Error::NotReady { what: self.name(), reason, log: state.supervisor.log_tail() });
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn name(&self) -> String {
-        format!("postgresql {}", self.install.version())
-    }
-
-    fn port(&self) -> u16 {
-        self.port.load(Ordering::Relaxed)
-    }
-
-    fn append_include(&self) -> Result<(), Error> {
-        let path = self.dir.join("data/postgresql.conf");
-        let mut text = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
-        text.push_str("\ninclude 'test.conf'\n");
-        std::fs::write(&path, text).map_err(Error::file(&path))
-    }
-
-    fn write_settings(&self, settings: &[(String, String)]) -> Result<(), Error> {
-        let mut text = String::new();
-        let mut line = |name: &str, value: &str| {
-            let _ = writeln!(text, "{name} = '{}'", value.replace('\'', "''"));
-        };
-        line("listen_addresses", "127.0.0.1");
-        line("port", &self.port().to_string());
-        line("unix_socket_directories", &self.dir.join("s").to_string_lossy());
-        for (name, value) in settings {
-            line(name, value);
-        }
-        self.put("test.conf", text.as_bytes())
-    }
-
-    fn put(&self, name: &str, contents: &[u8]) -> Result<(), Error> {
-        use std::io::Write as _;
-        let path = self.dir.join("data").join(name);
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        options.open(&path).and_then(|mut file| file.write_all(contents)).map_err(Error::file(&path))?;
-        self.account.own(&path)
-    }
-}
-
-/// The postmaster writes its state into the eighth line of its lock file; an old file has another pid in the first.
-fn is_ready(lock_file: &Path, pid: Option<u32>) -> bool {
-    let Ok(text) = std::fs::read_to_string(lock_file) else { return false };
-    let mut lines = text.lines();
-    let ours = lines.next().and_then(|line| line.trim().parse().ok()) == pid && pid.is_some();
-    ours && lines.nth(6).is_some_and(|state| matches!(state.trim(), "ready" | "standby"))
 }
 
 fn percent(text: &str) -> String {

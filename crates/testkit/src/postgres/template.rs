@@ -4,12 +4,14 @@
 //! `pg_control` (first field; a CRC-32C follows the fields) and in the long header of each WAL segment's first page:
 //! <https://www.postgresql.org/docs/15/wal-internals.html>.
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::install::PgInstall;
 use crate::account::Account;
 use crate::cache;
+use crate::container::container_name;
 use crate::error::Error;
 use crate::process;
 
@@ -38,20 +40,21 @@ fn initdb(install: &PgInstall, account: &Account, place: &Path) -> Result<(), Er
         .map_err(Error::io("making a directory"))?;
     account.own(scratch.path())?;
     let data = scratch.path().join("data");
-    let mut command = Command::new(install.bin_for(account)?.join("initdb"));
-    command.args([
-        "--username",
-        SUPERUSER,
-        "--auth",
-        "trust",
-        "--encoding",
-        "UTF8",
-        "--locale",
-        "C",
-        "--no-sync",
-    ]);
-    command.arg("--pgdata").arg(&data).current_dir(scratch.path());
-    account.apply(&mut command);
+    let mut command = match install.container() {
+        Some(container) => {
+            let words = container.words(&container_name("initdb"), scratch.path(), account, "initdb");
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]);
+            command
+        }
+        None => {
+            let mut command = Command::new(install.bin_for(account)?.join("initdb"));
+            account.apply(&mut command);
+            command
+        }
+    };
+    command.args(["--username", SUPERUSER, "--auth", "trust", "--encoding", "UTF8", "--locale", "C"]);
+    command.arg("--no-sync").arg("--pgdata").arg(&data).current_dir(scratch.path());
     process::output(&mut command, "initdb")?;
     cache::copy_tree(&data, place)
 }
@@ -64,12 +67,9 @@ fn set_system_identifier(data: &Path, identifier: u64) -> Result<(), Error> {
     }
     std::fs::write(&control, bytes).map_err(Error::file(&control))?;
     for segment in wal_segments(&data.join("pg_wal"))? {
-        let mut bytes = std::fs::read(&segment).map_err(Error::file(&segment))?;
         // Short header 20 bytes, padded to 24; the identifier is the long header's first field.
-        if let Some(field) = bytes.get_mut(24..32) {
-            field.copy_from_slice(&identifier.to_ne_bytes());
-        }
-        std::fs::write(&segment, bytes).map_err(Error::file(&segment))?;
+        let file = std::fs::OpenOptions::new().write(true).open(&segment).map_err(Error::file(&segment))?;
+        file.write_all_at(&identifier.to_ne_bytes(), 24).map_err(Error::file(&segment))?;
     }
     Ok(())
 }

@@ -1,0 +1,186 @@
+//! The worker as a process, under load, against a real server and a real broker: kill -9, restarts of either side.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crabka_testkit::{KafkaBroker, PgServer, StopMode, needs, unique_name};
+use crabka_tests::{Database, LEDGER_TABLE, Ledger, TopicReader, Worker, Writers};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+/// Small, so that a run of a few hundred milliseconds has many.
+const BATCH_RECORDS: usize = 50;
+
+/// How long the rest may take to arrive when the load has ended.
+const CATCH_UP: Duration = Duration::from_secs(90);
+
+struct Setting {
+    server: Arc<PgServer>,
+    database: Database,
+    dir: TempDir,
+    config: String,
+    topic: String,
+    slot: String,
+}
+
+impl Setting {
+    async fn new(bootstrap_servers: &str) -> Self {
+        let server = Arc::new(PgServer::start().await.unwrap());
+        let database = Database::on(&server, LEDGER_TABLE).await;
+        let dir = tempfile::tempdir().unwrap();
+        let name = unique_name("ledger");
+        let config = format!(
+            r#"
+            name = "{name}"
+            [source]
+            url = "{}"
+            tables = ["public.ledger"]
+            heartbeat_interval_ms = 1000
+            [sink]
+            type = "kafka"
+            bootstrap_servers = "{bootstrap_servers}"
+            partitions = 1
+            [checkpoint]
+            store = "kafka"
+            topic = "{name}-offsets"
+            [runtime]
+            max_batch_records = {BATCH_RECORDS}
+            retry_first_delay_ms = 50
+            retry_max_delay_ms = 500
+            "#,
+            database.url
+        );
+        let topic = format!("{name}.public.ledger");
+        Self {
+            server,
+            database,
+            dir,
+            config,
+            topic,
+            slot: name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"),
+        }
+    }
+
+    fn worker(&self) -> Worker {
+        Worker::run(self.dir.path(), &self.config)
+    }
+
+    /// Reads the topic until everything the writers wrote has come, then makes sure that nothing follows.
+    async fn read_ledger(&self, bootstrap_servers: &str, last: Vec<i64>) -> Ledger {
+        let (topic, bootstrap_servers) = (self.topic.clone(), bootstrap_servers.to_owned());
+        tokio::task::spawn_blocking(move || {
+            let reader = TopicReader::open(&bootstrap_servers, &topic);
+            let mut ledger = Ledger::default();
+            let deadline = Instant::now() + CATCH_UP;
+            while !ledger.is_complete(&last) {
+                assert!(Instant::now() < deadline, "not everything came: {ledger:?}, written {last:?}");
+                if let Some(record) = reader.next(Duration::from_millis(100)) {
+                    ledger.take(record.key["writer"].as_i64().unwrap(), record.key["seq"].as_i64().unwrap());
+                }
+            }
+            while let Some(record) = reader.next(Duration::from_secs(1)) {
+                ledger.take(record.key["writer"].as_i64().unwrap(), record.key["seq"].as_i64().unwrap());
+                assert!(ledger.is_complete(&last), "more came than was written");
+            }
+            ledger
+        })
+        .await
+        .unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_faults_every_row_comes_once_and_wal_is_released() {
+    needs!(postgres, kafka);
+    let broker = KafkaBroker::shared().await.unwrap();
+    let setting = Setting::new(&broker.bootstrap_servers()).await;
+    let worker = setting.worker();
+    setting.database.slot_made(&setting.slot).await;
+    let writers = Writers::start(Arc::clone(&setting.server), &setting.database, 4);
+    sleep(Duration::from_secs(4)).await;
+    let last = writers.stop().await;
+    let ledger = setting.read_ledger(&broker.bootstrap_servers(), last).await;
+    assert_eq!(ledger.repeats, 0);
+    let written = setting.database.wal_end().await;
+    setting.database.confirmed_at_least(&setting.slot, written, Duration::from_secs(10)).await;
+    assert!(worker.terminate(Duration::from_secs(20)).success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_in_a_loop_loses_nothing_and_repeats_at_most_a_batch_each_time() {
+    needs!(postgres, kafka);
+    let broker = KafkaBroker::shared().await.unwrap();
+    let setting = Setting::new(&broker.bootstrap_servers()).await;
+    let first = setting.worker();
+    setting.database.slot_made(&setting.slot).await;
+    let writers = Writers::start(Arc::clone(&setting.server), &setting.database, 4);
+    sleep(Duration::from_secs(1)).await;
+    first.kill9();
+    let mut kills = 1;
+    for pause_ms in [900, 1300, 700, 1700, 1100, 2100, 800, 1500] {
+        let worker = setting.worker();
+        sleep(Duration::from_millis(pause_ms)).await;
+        worker.kill9();
+        kills += 1;
+    }
+    let worker = setting.worker();
+    let last = writers.stop().await;
+    assert!(last.iter().all(|last| *last > 100), "the load was no load: {last:?}");
+    let ledger = setting.read_ledger(&broker.bootstrap_servers(), last).await;
+    assert!(ledger.repeats <= kills * BATCH_RECORDS, "{} repeats after {kills} kills", ledger.repeats);
+    assert!(worker.terminate(Duration::from_secs(20)).success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_restarted_under_load() {
+    needs!(postgres, kafka);
+    let broker = KafkaBroker::shared().await.unwrap();
+    let setting = Setting::new(&broker.bootstrap_servers()).await;
+    let mut worker = setting.worker();
+    setting.database.slot_made(&setting.slot).await;
+    let writers = Writers::start(Arc::clone(&setting.server), &setting.database, 4);
+    for mode in [Some(StopMode::Fast), Some(StopMode::Immediate), None, Some(StopMode::Fast)] {
+        sleep(Duration::from_millis(1500)).await;
+        match mode {
+            Some(mode) => {
+                let stopped = setting.server.stop_within(mode, Duration::from_secs(20)).await.unwrap();
+                assert!(stopped.took < Duration::from_secs(10), "{mode:?} was held up: {stopped:?}");
+            }
+            None => drop(setting.server.kill9().await.unwrap()),
+        }
+        setting.server.start_again().await.unwrap();
+    }
+    sleep(Duration::from_secs(1)).await;
+    let last = writers.stop().await;
+    let ledger = setting.read_ledger(&broker.bootstrap_servers(), last).await;
+    // The worker never died: what was delivered was checkpointed, so nothing is repeated.
+    assert_eq!(ledger.repeats, 0);
+    assert!(worker.is_running());
+    assert!(worker.terminate(Duration::from_secs(20)).success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_restarted_under_load() {
+    needs!(postgres, kafka);
+    let broker = KafkaBroker::start().await.unwrap();
+    let setting = Setting::new(&broker.bootstrap_servers()).await;
+    let mut worker = setting.worker();
+    setting.database.slot_made(&setting.slot).await;
+    let writers = Writers::start(Arc::clone(&setting.server), &setting.database, 4);
+    sleep(Duration::from_secs(3)).await;
+    broker.stop().await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    broker.start_again().await.unwrap();
+    sleep(Duration::from_secs(3)).await;
+    broker.kill9().await.unwrap();
+    broker.start_again().await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    let last = writers.stop().await;
+    let ledger = setting.read_ledger(&broker.bootstrap_servers(), last).await;
+    // A producer that is made anew cannot know what the broker kept of the batch that failed: one batch per outage.
+    assert!(ledger.repeats <= 2 * BATCH_RECORDS, "{} repeats", ledger.repeats);
+    assert!(worker.is_running());
+    assert!(worker.terminate(Duration::from_secs(20)).success());
+}
