@@ -50,4 +50,4 @@ pub use postgres::{
 };
 pub use process::unique_name;
 pub use proxy::{Direction, FaultProxy, ProxyCounters, Side};
-pub use servers::{Need, may_run};
+pub use servers::{NOT_CHOSEN, Need, may_run};

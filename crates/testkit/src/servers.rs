@@ -7,6 +7,8 @@
 //! | `CRABKA_TEST_SERVERS=all` (set by `cargo xtask test`) | the test runs | the test fails |
 //! | `CRABKA_TEST_SERVERS=none` (set by `cargo xtask test --quick`) | left out | left out |
 //!
+//! A test of one PostgreSQL version is also left out of a run whose versions (`CRABKA_TEST_PG_MAJORS`) do not include it.
+//!
 //! Each test that is left out adds a line to the file named by `CRABKA_TEST_LEFT_OUT`, when that is set: that is how
 //! `cargo xtask test --quick` counts them.
 
@@ -57,7 +59,7 @@ macro_rules! needs {
 #[must_use]
 pub fn may_run(module: &str, need: Need) -> bool {
     let missing = find(need).err();
-    match decide(&Run::from_env(), missing.as_ref()) {
+    match decide(&Run::from_env(), need, missing.as_ref()) {
         Decision::Run => true,
         Decision::LeaveOut(reason) => {
             leave_out(module, &reason);
@@ -91,10 +93,12 @@ enum Servers {
     None,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Run {
     servers: Servers,
     ci: bool,
+    /// The PostgreSQL versions of this run; `None`: whatever is there.
+    majors: Option<Vec<u32>>,
 }
 
 impl Run {
@@ -104,9 +108,13 @@ impl Run {
             Ok("all") => Servers::All,
             _ => Servers::Unsaid,
         };
-        Self { servers, ci: std::env::var("CI").is_ok_and(|value| value == "true" || value == "1") }
+        let ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
+        Self { servers, ci, majors: crate::postgres::chosen_majors() }
     }
 }
+
+/// Begins the reason of a test that is of a version which this run does not cover, by choice.
+pub const NOT_CHOSEN: &str = "not among the versions of this run";
 
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
@@ -115,7 +123,12 @@ enum Decision {
     Fail(String),
 }
 
-fn decide(run: &Run, missing: Option<&Error>) -> Decision {
+fn decide(run: &Run, need: Need, missing: Option<&Error>) -> Decision {
+    if let (Need::PostgresMajor(major), Some(majors)) = (need, &run.majors)
+        && !majors.contains(&major)
+    {
+        return Decision::LeaveOut(format!("{NOT_CHOSEN}: PostgreSQL {major}"));
+    }
     match (run.servers, missing) {
         (Servers::None, _) => Decision::LeaveOut("servers are left out of this run".into()),
         (_, None) => Decision::Run,
@@ -152,12 +165,12 @@ mod tests {
     }
 
     fn run(servers: Servers, ci: bool) -> Run {
-        Run { servers, ci }
+        Run { servers, ci, majors: None }
     }
 
     #[test]
     fn a_missing_server_fails_in_ci_and_where_all_are_asked_for() {
-        let fails = |run| matches!(decide(&run, Some(&missing())), Decision::Fail(_));
+        let fails = |run: Run| matches!(decide(&run, Need::Kafka, Some(&missing())), Decision::Fail(_));
         assert!(fails(run(Servers::Unsaid, true)));
         assert!(fails(run(Servers::All, false)));
         assert!(fails(run(Servers::All, true)));
@@ -166,15 +179,26 @@ mod tests {
 
     #[test]
     fn a_quick_run_leaves_tests_out_even_where_the_server_is_there() {
-        assert!(matches!(decide(&run(Servers::None, false), None), Decision::LeaveOut(_)));
-        assert!(matches!(decide(&run(Servers::None, true), Some(&missing())), Decision::LeaveOut(_)));
+        let left_out =
+            |run: Run, missing| matches!(decide(&run, Need::Kafka, missing), Decision::LeaveOut(_));
+        assert!(left_out(run(Servers::None, false), None));
+        assert!(left_out(run(Servers::None, true), Some(&missing())));
     }
 
     #[test]
     fn a_server_that_is_there_is_used() {
         for servers in [Servers::Unsaid, Servers::All] {
-            assert_eq!(decide(&run(servers, false), None), Decision::Run);
-            assert_eq!(decide(&run(servers, true), None), Decision::Run);
+            assert_eq!(decide(&run(servers, false), Need::Postgres, None), Decision::Run);
+            assert_eq!(decide(&run(servers, true), Need::Postgres, None), Decision::Run);
         }
+    }
+
+    #[test]
+    fn a_version_that_the_run_does_not_cover_is_left_out_and_one_that_it_covers_must_be_there() {
+        let run = Run { majors: Some(vec![15, 18]), ..run(Servers::All, true) };
+        let of_17 = decide(&run, Need::PostgresMajor(17), Some(&missing()));
+        assert!(matches!(of_17, Decision::LeaveOut(reason) if reason.starts_with(NOT_CHOSEN)));
+        assert!(matches!(decide(&run, Need::PostgresMajor(18), Some(&missing())), Decision::Fail(_)));
+        assert!(matches!(decide(&run, Need::Postgres, Some(&missing())), Decision::Fail(_)));
     }
 }

@@ -173,10 +173,16 @@ impl PgInstall {
 /// not installed then fails its test), or else every supported version that is installed, ascending.
 #[must_use]
 pub fn pg_available_majors() -> Vec<u32> {
-    if let Ok(list) = std::env::var("CRABKA_TEST_PG_MAJORS") {
-        return list.split(',').filter_map(|major| major.trim().parse().ok()).collect();
-    }
-    PgInstall::all().iter().map(PgInstall::major).collect::<BTreeSet<_>>().into_iter().collect()
+    chosen_majors().unwrap_or_else(|| {
+        let installed: BTreeSet<u32> = PgInstall::all().iter().map(PgInstall::major).collect();
+        installed.into_iter().collect()
+    })
+}
+
+/// The versions of this run, where the environment chooses them.
+pub(crate) fn chosen_majors() -> Option<Vec<u32>> {
+    let list = std::env::var("CRABKA_TEST_PG_MAJORS").ok()?;
+    Some(list.split(',').filter_map(|major| major.trim().parse().ok()).collect())
 }
 
 fn ask_version(command: &mut Command) -> Option<(u32, String)> {

@@ -8,5 +8,6 @@ mod server;
 mod template;
 
 pub use builder::PgServerBuilder;
+pub(crate) use install::chosen_majors;
 pub use install::{DEFAULT_MAJOR, PgInstall, SUPPORTED_MAJORS, pg_available_majors};
 pub use server::{PgServer, StopMode, Stopped};
