@@ -233,3 +233,65 @@ impl StdError for ConnectError {
         self.detail().source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Make = fn(String) -> ConnectError;
+
+    fn all() -> [(Make, ErrorClass, &'static str); 6] {
+        [
+            (ConnectError::transient, ErrorClass::Transient, "transient"),
+            (ConnectError::configuration, ErrorClass::Configuration, "configuration"),
+            (ConnectError::data, ErrorClass::Data, "data"),
+            (ConnectError::offset, ErrorClass::LostPosition, "lost_position"),
+            (ConnectError::fenced, ErrorClass::Fenced, "fenced"),
+            (ConnectError::bug, ErrorClass::Bug, "bug"),
+        ]
+    }
+
+    #[test]
+    fn every_error_says_who_must_act_and_keeps_its_details() {
+        for (make, class, name) in all() {
+            let error = make("connection lost".to_owned())
+                .with_sqlstate("57P01")
+                .with_fix("restart it")
+                .with_source(std::io::Error::other("reset"))
+                .context("opening the source");
+            assert_eq!(error.class(), class);
+            assert_eq!((class.as_str(), class.to_string().as_str()), (name, name));
+            assert_eq!(error.is_transient(), class == ErrorClass::Transient);
+            assert_eq!(error.message(), "opening the source: connection lost");
+            assert_eq!((error.sqlstate(), error.fix()), (Some("57P01"), Some("restart it")));
+            assert_eq!(
+                error.to_string(),
+                "opening the source: connection lost (SQLSTATE 57P01); to fix: restart it"
+            );
+            assert_eq!(
+                error.chain(),
+                "opening the source: connection lost (SQLSTATE 57P01): reset; to fix: restart it"
+            );
+            let cause = StdError::source(&error).unwrap();
+            assert!(cause.downcast_ref::<std::io::Error>().is_some());
+        }
+    }
+
+    #[test]
+    fn a_bare_error_is_its_message() {
+        for (make, ..) in all() {
+            let error = make("no".to_owned());
+            assert_eq!((error.to_string(), error.chain()), ("no".to_owned(), "no".to_owned()));
+            assert!(
+                StdError::source(&error).is_none() && error.sqlstate().is_none() && error.fix().is_none()
+            );
+        }
+    }
+
+    #[test]
+    fn the_whole_chain_of_causes_is_shown() {
+        let cause = ConnectError::transient("middle").with_source(std::io::Error::other("inner"));
+        let error = ConnectError::data("outer").with_source(cause);
+        assert_eq!(error.chain(), "outer: middle: inner");
+    }
+}
