@@ -319,6 +319,7 @@ impl<K: Send + 'static, V: Send + 'static> ConnectorRuntime<K, V> {
         let pipeline = Pipeline::new(
             self.shared.limits.clone(),
             self.shared.observer.clone(),
+            self.shared.status.clone(),
             committer,
             self.saved.clone(),
         );

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::committer::{Batch, Committer, Outcome};
 use super::limits::Limits;
 use super::observer::{Observer, Point, reached};
+use super::status::StatusWriter;
 use crate::{ConnectError, ConnectRecord, SourceOffset};
 
 /// Most records asked for at once: bounds by how much a poll can exceed the limits.
@@ -34,7 +35,10 @@ pub(super) enum Saved {
 pub(super) struct Pipeline {
     limits: Limits,
     observer: Option<Arc<dyn Observer>>,
+    status: StatusWriter,
     committer: Committer,
+    /// Polled since the status was told: telling it each time would wake its watchers with every poll.
+    received: usize,
     /// The filling batch and the position behind it, taken right after its last record was polled.
     records: Vec<ConnectRecord<Bytes, Bytes>>,
     bytes: usize,
@@ -60,13 +64,16 @@ impl Pipeline {
     pub(super) fn new(
         limits: Limits,
         observer: Option<Arc<dyn Observer>>,
+        status: StatusWriter,
         committer: Committer,
         saved: Saved,
     ) -> Self {
         Self {
             limits,
             observer,
+            status,
             committer,
+            received: 0,
             records: Vec::new(),
             bytes: 0,
             offset: None,
@@ -118,15 +125,28 @@ impl Pipeline {
     }
 
     /// The records of one poll were appended: `count` of them, `bytes` long, and the source stands at `offset`.
-    pub(super) fn polled(&mut self, count: usize, bytes: usize, offset: SourceOffset) {
+    pub(super) fn polled(&mut self, count: usize, bytes: usize, offset: Arc<SourceOffset>) {
         self.bytes += bytes;
-        self.offset = Some(Arc::new(offset));
+        self.offset = Some(offset);
         if let Some(average) = bytes.checked_div(count) {
             let average = average.max(1);
             self.record_bytes_average = match self.record_bytes_average {
                 0 => average,
                 before => (before * 3 + average).div_ceil(4),
             };
+        }
+    }
+
+    /// Records were polled, whatever becomes of them.
+    pub(super) fn received(&mut self, count: usize) {
+        self.received += count;
+    }
+
+    /// Tells the status what was polled since it was told last.
+    pub(super) fn report_received(&mut self) {
+        match std::mem::take(&mut self.received) {
+            0 => {}
+            count => self.status.received(count),
         }
     }
 
@@ -153,6 +173,7 @@ impl Pipeline {
     /// Cuts the filling batch and hands it over. Only when none is in flight.
     pub(super) async fn cut(&mut self) {
         let Some(offset) = self.offset.take() else { return };
+        self.report_received();
         reached(self.observer.as_ref(), Point::Cut).await;
         let records = std::mem::replace(&mut self.records, std::mem::take(&mut self.spare));
         let batch = Batch { count: records.len(), records, bytes: std::mem::take(&mut self.bytes), offset };

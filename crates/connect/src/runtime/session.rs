@@ -171,7 +171,7 @@ impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
         let count = self.shared.incoming.len();
         self.pipeline.caught_up = count < limit;
         if count > 0 {
-            self.shared.status.received(count);
+            self.pipeline.received(count);
             reached(self.shared.observer.as_ref(), Point::Read).await;
             self.encode()?;
         }
@@ -195,7 +195,8 @@ impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
         if shared.buffer.capacity() < BUFFER_BYTES / 4 {
             shared.buffer.reserve(BUFFER_BYTES);
         }
-        let record_offset = self.record_offsets.then(|| Arc::new(offset.clone()));
+        let offset = Arc::new(offset);
+        let record_offset = self.record_offsets.then(|| Arc::clone(&offset));
         let count = shared.incoming.len();
         let before = pipeline.len();
         let records = pipeline.records_mut();
@@ -236,6 +237,7 @@ impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
 
     /// Waits for the batch in flight, a command, or `limit`.
     async fn rest(&mut self, limit: Option<Duration>) {
+        self.pipeline.report_received();
         // A short poll may have ended in the very moment in which a batch landed.
         if limit.is_some() && self.pipeline.owes_acknowledgement() {
             return;
@@ -283,6 +285,7 @@ impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
 
     async fn close(mut self, result: Result<(), ConnectError>) -> Ended {
         let limit = self.shared.limits.drain_timeout;
+        self.pipeline.report_received();
         let progress = self.pipeline.progress;
         let complete = self.pipeline.is_empty() && !self.pipeline.in_flight() && !self.pipeline.gave_up;
         let (saved, closed) = self.pipeline.close(limit).await;
