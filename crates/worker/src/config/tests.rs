@@ -72,6 +72,26 @@ fn the_smallest_configuration_is_enough() {
 }
 
 #[test]
+fn every_configuration_that_is_shown_is_taken() {
+    let shown = [
+        ("README.md", include_str!("../../../../README.md")),
+        ("docs/CONFIG.md", include_str!("../../../../docs/CONFIG.md")),
+        ("docker/crabka.toml", concat!("```toml\n", include_str!("../../../../docker/crabka.toml"), "```\n")),
+    ];
+    for (page, text) in shown {
+        let blocks: Vec<&str> =
+            text.split("```toml\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
+        assert!(!blocks.is_empty(), "{page}");
+        for block in blocks {
+            let entries = Entries::from_toml(block, Path::new(page), &|_| Some("secret".to_owned())).unwrap();
+            let config = Config::from_entries(entries).unwrap_or_else(|error| panic!("{page}: {error}"));
+            // Each part takes its share as well.
+            crate::pipeline::runtime(&config).unwrap_or_else(|error| panic!("{page}: {error}"));
+        }
+    }
+}
+
+#[test]
 fn every_default_keeps_to_its_own_check() {
     // A default that is written down must be taken.
     let written = shown(&read(SMALLEST, &[], &[]).unwrap()).join("\n");
@@ -149,12 +169,9 @@ fn ops_02_a_wrong_type_names_what_is_expected() {
 
 #[test]
 fn binary_is_a_word_or_a_boolean() {
-    for (line, expected) in [
-        ("true", Binary::On),
-        ("false", Binary::Off),
-        ("\"auto\"", Binary::Auto),
-        ("\"true\"", Binary::On),
-    ] {
+    for (line, expected) in
+        [("true", Binary::On), ("false", Binary::Off), ("\"auto\"", Binary::Auto), ("\"true\"", Binary::On)]
+    {
         let config = read(&with("source", &format!("binary = {line}")), &[], &[]).unwrap();
         assert_eq!(config.source.binary, expected);
     }
