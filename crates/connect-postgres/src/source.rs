@@ -10,7 +10,7 @@ use crabka_pgrepl::Lsn;
 use tokio::time::timeout;
 
 use crate::assemble::Item;
-use crate::config::PostgresSourceConfig;
+use crate::config::{PostgresSourceConfig, SlotMode};
 use crate::event::{ChangeEvent, ChangeKey, SourceInfo};
 use crate::position::{Fingerprint, Position, StoredPosition, StreamIdentity};
 use crate::records::{ChangeRecord, Expander, FixedTopics, Placed};
@@ -45,6 +45,10 @@ pub struct PostgresSource {
     fingerprint: Fingerprint,
     /// The stream, once the server has told it.
     identity: Option<StreamIdentity>,
+    /// An offset that was sought and not reached yet. Until it is, no session starts anywhere else.
+    sought: Option<SourceOffset>,
+    /// Where the first session started: as long as nothing was polled, the next one starts there too.
+    started_at: Option<Position>,
     /// Behind the last change of which all records were polled.
     position: Option<Position>,
     session: Option<SessionHandle>,
@@ -75,6 +79,8 @@ impl PostgresSource {
             fingerprint: config.fingerprint(),
             config,
             identity: None,
+            sought: None,
+            started_at: None,
             position: None,
             session: None,
             items: Vec::new().into_iter(),
@@ -85,11 +91,16 @@ impl PostgresSource {
     }
 
     /// Starts a session where the last one left off, if none is running.
+    ///
+    /// Never at the slot's own position once a session has run: the slot may be another one by now.
     async fn connect(&mut self) -> Result<(), ConnectError> {
         if self.session.is_some() {
             return Ok(());
         }
-        let stored = match (&self.identity, self.position) {
+        if let Some(offset) = self.sought.clone() {
+            return self.start_at(&offset).await;
+        }
+        let stored = match (&self.identity, self.position.or(self.started_at)) {
             (Some(identity), Some(position)) => {
                 Some(StoredPosition { identity: identity.clone(), position, fingerprint: self.fingerprint })
             }
@@ -99,11 +110,27 @@ impl PostgresSource {
     }
 
     async fn start(&mut self, stored: Option<StoredPosition>) -> Result<(), ConnectError> {
-        let Started { session, identity } =
+        let Started { session, identity, position } =
             start::start(&self.config, &self.source, stored, self.text_only).await?;
         session.acknowledge(self.acknowledged);
         self.identity = Some(identity);
+        self.started_at = Some(position);
         self.session = Some(session);
+        Ok(())
+    }
+
+    async fn start_at(&mut self, offset: &SourceOffset) -> Result<(), ConnectError> {
+        let mut stored = StoredPosition::from_offset(offset)?;
+        if stored.fingerprint != self.fingerprint && stored.position.open.take().is_some() {
+            tracing::warn!(
+                position = %stored.position.resume_lsn,
+                "publication or filters changed in the middle of a transaction: delivering it again from its start"
+            );
+        }
+        let position = stored.position;
+        self.start(Some(stored)).await?;
+        self.position = Some(position);
+        self.sought = None;
         Ok(())
     }
 
@@ -126,6 +153,12 @@ impl PostgresSource {
     async fn session_ended(&mut self) -> Result<(), ConnectError> {
         let Some(session) = self.session.take() else { return Ok(()) };
         match session.end().await? {
+            End::TextNeeded if self.config.slot_mode == SlotMode::Temporary => {
+                return Err(ConnectError::configuration(
+                    "a column has no binary form that can be read, and a temporary slot cannot be read again as text",
+                )
+                .with_fix("set source.binary to false"));
+            }
             End::TextNeeded => self.text_only = true,
             // There is room again, or the next poll makes the session anew.
             End::Unread | End::Stopped => {}
@@ -178,27 +211,27 @@ impl Source<ChangeKey, ChangeEvent> for PostgresSource {
 
     /// Checks the position against the server and starts streaming there.
     ///
+    /// After an error the source stays bound to this offset: a later poll tries it again, and a position that cannot be
+    /// honoured is refused by every poll.
+    ///
     /// # Errors
     ///
     /// [`ConnectError::Offset`] when the position cannot be honoured: other cluster, database or slot; slot missing, lost
     /// or confirmed past the position; position beyond the server's WAL; unknown fields. Other classes when the server
     /// cannot be reached or used.
     async fn seek(&mut self, offset: SourceOffset) -> Result<(), ConnectError> {
-        if let Some(session) = self.session.take() {
-            session.stop().await?;
-        }
+        self.sought = Some(offset.clone());
+        self.position = None;
+        // What was acknowledged lies behind another position, which this server may not have reached.
+        self.acknowledged = Lsn::ZERO;
         self.items = Vec::new().into_iter();
         self.records.clear();
-        let mut stored = StoredPosition::from_offset(&offset)?;
-        if stored.fingerprint != self.fingerprint && stored.position.open.take().is_some() {
-            tracing::warn!(
-                position = %stored.position.resume_lsn,
-                "publication or filters changed in the middle of a transaction: delivering it again from its start"
-            );
+        if let Some(session) = self.session.take()
+            && let Err(error) = session.stop().await
+        {
+            tracing::debug!(%error, "the session before the seek had failed");
         }
-        self.start(Some(stored.clone())).await?;
-        self.position = Some(stored.position);
-        Ok(())
+        self.start_at(&offset).await
     }
 
     /// Releases WAL up to the offset's position. The server hears of it within milliseconds.

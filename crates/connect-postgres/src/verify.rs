@@ -49,7 +49,8 @@ pub(crate) fn honoured(
         ))
         .with_fix(start_anew(name)));
     };
-    usable_slot(slot, &server.identity.database)?;
+    usable_slot(slot, &server.identity.database)
+        .map_err(|error| error.context(format!("stored position {resume}")))?;
     if let Some(confirmed) = slot.confirmed_flush_lsn.filter(|confirmed| *confirmed > resume) {
         return Err(ConnectError::offset(format!(
             "replication slot {name} is ahead of the stored position, so changes between are gone from it (somebody else \

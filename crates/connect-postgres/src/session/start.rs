@@ -26,6 +26,8 @@ const VERSION_MIN: u32 = 140_000;
 pub(crate) struct Started {
     pub(crate) session: SessionHandle,
     pub(crate) identity: StreamIdentity,
+    /// Where it started.
+    pub(crate) position: Position,
 }
 
 /// Starts at `stored`, or without one at the slot's own position.
@@ -79,7 +81,7 @@ pub(crate) async fn start(
         binary,
     };
     let assembler = Assembler::new(Arc::clone(source), position);
-    Ok(Started { session: Session::spawn(stream, relations, assembler, options), identity })
+    Ok(Started { session: Session::spawn(stream, relations, assembler, options), identity, position })
 }
 
 fn supported(server: &ServerInfo) -> Result<(), ConnectError> {
@@ -109,7 +111,10 @@ async fn place(
     stored: Option<&StoredPosition>,
 ) -> Result<Position, ConnectError> {
     if config.slot_mode == SlotMode::Temporary {
-        return temporary_slot(config, sql, client).await;
+        return match stored {
+            None => temporary_slot(config, sql, client).await,
+            Some(stored) => Err(gone_with_its_connection(config, stored)),
+        };
     }
     let slot = catalog::slot(sql, &config.slot).await?;
     if let Some(stored) = stored {
@@ -148,6 +153,14 @@ async fn temporary_slot(
     let wait = config.setup_request().wait;
     let created = setup::create_slot(sql, client, &slot, &wait, std::future::pending()).await?;
     Ok(Position::at(created.consistent_point))
+}
+
+fn gone_with_its_connection(config: &PostgresSourceConfig, stored: &StoredPosition) -> ConnectError {
+    ConnectError::offset(format!(
+        "a temporary slot ends with its connection, and cannot be read on: slot {}, position {}",
+        config.slot, stored.position.resume_lsn
+    ))
+    .with_fix("start anew without a stored position, or use a permanent slot")
 }
 
 /// The publication, which must exist.
