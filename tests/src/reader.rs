@@ -22,6 +22,8 @@ pub struct Seen {
     pub key: Value,
     /// Value; null for a tombstone.
     pub value: Value,
+    /// Headers in order.
+    pub headers: Vec<(String, String)>,
     /// The source's position behind the record.
     pub offset: Option<SourceOffset>,
 }
@@ -39,6 +41,11 @@ impl Seen {
     pub fn column(&self, name: &str) -> &Value {
         let row = if self.value["after"].is_null() { &self.value["before"] } else { &self.value["after"] };
         &row[name]
+    }
+
+    /// The header of that name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// An integer column.
@@ -89,7 +96,13 @@ impl Reader {
         let json = |bytes: Option<bytes::Bytes>| {
             bytes.map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).expect("valid JSON"))
         };
+        let headers = encoded.headers.iter().map(|header| {
+            let value = header.value.as_deref().map(|value| String::from_utf8_lossy(value).into_owned());
+            (header.name.to_string(), value.unwrap_or_default())
+        });
+        let headers = headers.collect();
         Ok(Some(Seen {
+            headers,
             topic: encoded.topic.as_deref().unwrap_or_default().to_owned(),
             key: json(encoded.key),
             value: json(encoded.value),
