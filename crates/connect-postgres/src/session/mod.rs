@@ -44,6 +44,10 @@ pub(crate) const QUEUE_BATCHES: usize = 4;
 /// How long the last status and the server's goodbye may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The publication does not exist where the slot stands, whether it exists now or not.
+const PUBLICATION_FIX: &str = "a publication must exist before its slot is made, and until the slot has passed its last \
+    change: drop the slot, run `crabka init`, and take the rows changed meanwhile from a new snapshot";
+
 /// Why a session ended without an error.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -51,7 +55,7 @@ pub(crate) enum End {
     Stopped,
     /// Nobody took the batches for too long.
     Unread,
-    /// A captured column has no binary form that we can read: start again on text.
+    /// A value has no binary form, or none that we can read: start again on text.
     TextNeeded,
 }
 
@@ -180,7 +184,15 @@ impl Session {
             if !self.assembler.batch().items.is_empty() {
                 room.send(self.assembler.take_batch());
             }
-            filled?;
+            match filled {
+                Ok(()) => {}
+                // The server has no binary form for a value, of a table that need not even be captured.
+                Err(error) if self.options.binary && error.sqlstate() == Some("42883") => {
+                    tracing::info!("the server cannot send a value in binary: switching the stream to text");
+                    return Ok(End::TextNeeded);
+                }
+                Err(error) => return Err(error),
+            }
             if let Some(end) = self.ending.take() {
                 return Ok(end);
             }
@@ -373,9 +385,7 @@ impl Session {
                 notice.message()
             ))
             .with_sqlstate(notice.sqlstate())
-            .with_fix(
-                "a publication must exist before the slot is made: drop the slot, then run `crabka init`",
-            ));
+            .with_fix(PUBLICATION_FIX));
         }
         tracing::info!(
             severity = notice.severity(),
@@ -402,7 +412,9 @@ impl Session {
 }
 
 fn failed_streaming(error: crabka_pgrepl::Error) -> ConnectError {
-    replication_error("streaming", error)
+    let error = replication_error("streaming", error);
+    // Old WAL is decoded with the catalogue of its time: up to 17 this is how a missing publication shows.
+    if error.sqlstate() == Some("42704") { error.with_fix(PUBLICATION_FIX) } else { error }
 }
 
 fn ended_by_feedback(ended: Result<Infallible, crabka_pgrepl::Error>) -> ConnectError {
