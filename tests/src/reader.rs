@@ -20,6 +20,8 @@ pub struct Seen {
     pub topic: String,
     /// Key; null where there is none.
     pub key: Value,
+    /// Key as written: parsed JSON does not keep the order of its members.
+    pub key_text: String,
     /// Value; null for a tombstone.
     pub value: Value,
     /// Headers in order.
@@ -41,6 +43,12 @@ impl Seen {
     pub fn column(&self, name: &str) -> &Value {
         let row = if self.value["after"].is_null() { &self.value["before"] } else { &self.value["after"] };
         &row[name]
+    }
+
+    /// Topic behind the prefix, operation, key, row before and row after.
+    pub fn told(&self) -> Value {
+        let table = self.topic.strip_prefix("t.").unwrap_or(&self.topic);
+        serde_json::json!([table, self.op(), self.key, self.value["before"], self.value["after"]])
     }
 
     /// The header of that name.
@@ -103,6 +111,7 @@ impl Reader {
         let headers = headers.collect();
         Ok(Some(Seen {
             headers,
+            key_text: String::from_utf8_lossy(encoded.key.as_deref().unwrap_or_default()).into_owned(),
             topic: encoded.topic.as_deref().unwrap_or_default().to_owned(),
             key: json(encoded.key),
             value: json(encoded.value),
