@@ -69,7 +69,10 @@ pub(crate) fn tables(request: &CheckRequest<'_>, facts: &Facts) -> Findings {
     let mut findings = missing_tables(request, facts.configured()?);
     if let Some(publication) = facts.publication()? {
         let add = AddTo(publication);
-        findings.extend(unpublished(facts, &add)?);
+        // Without a list, the tables are those of the publication.
+        if !request.tables.is_empty() {
+            findings.extend(unpublished(facts, &add)?);
+        }
         findings.extend(extra(request, facts, publication)?);
         findings.extend(via_root(facts, publication)?);
     }
@@ -119,8 +122,16 @@ pub(crate) fn missing_tables(request: &CheckRequest<'_>, configured: &[TableRow]
             (_, 't') => "a temporary table",
             _ => "no table",
         };
+        let message = format!("changes of this relation are not in the WAL: it is {what}");
+        let named = |pattern: &TablePattern| matches!(pattern, TablePattern::Table(name) if *name == table.name);
+        // One that was asked for by name must not be missed in silence; others only share a schema or the database.
+        let finding = if request.tables.iter().any(named) {
+            Finding::error(id, message)
+        } else {
+            Finding::warning(id, message)
+        };
         findings.push(
-            Finding::error(id, format!("changes of this relation are not in the WAL: it is {what}"))
+            finding
                 .about(&table.name)
                 .mended_by(if table.persistence == 'u' {
                     format!("ALTER TABLE {} SET LOGGED", table.name.quoted())
