@@ -85,17 +85,12 @@ async fn sch_13_pgc_12_operations_and_key_changes_under_the_default_identity() {
 #[tokio::test]
 async fn sch_14_full_identity_with_a_key_tells_the_whole_old_row() {
     needs!(postgres);
-    let database = Database::new(
-        "CREATE TABLE f (id int PRIMARY KEY, a text); ALTER TABLE f REPLICA IDENTITY FULL",
-    )
-    .await;
+    let database =
+        Database::new("CREATE TABLE f (id int PRIMARY KEY, a text); ALTER TABLE f REPLICA IDENTITY FULL")
+            .await;
     let mut reader = reader_of(&database, &["public.f"]).await;
-    let statements = [
-        "INSERT INTO f VALUES (1, NULL)",
-        "UPDATE f SET a = 'x'",
-        "UPDATE f SET id = 2",
-        "DELETE FROM f",
-    ];
+    let statements =
+        ["INSERT INTO f VALUES (1, NULL)", "UPDATE f SET a = 'x'", "UPDATE f SET id = 2", "DELETE FROM f"];
     run_all(&database, &statements).await;
     let t = "public.f";
     let row = |id: i32, a: Value| json!({"id": id, "a": a});
@@ -119,7 +114,8 @@ async fn sch_14_full_identity_with_a_key_tells_the_whole_old_row() {
 #[tokio::test]
 async fn sch_17_pgc_13_a_table_without_a_key_has_null_keys_and_no_tombstones() {
     needs!(postgres);
-    let database = Database::new("CREATE TABLE n (id int, a text); ALTER TABLE n REPLICA IDENTITY FULL").await;
+    let database =
+        Database::new("CREATE TABLE n (id int, a text); ALTER TABLE n REPLICA IDENTITY FULL").await;
     let mut reader = reader_of(&database, &["public.n"]).await;
     let statements =
         ["INSERT INTO n VALUES (1, 'a')", "UPDATE n SET id = 2", "UPDATE n SET a = a", "DELETE FROM n"];
@@ -176,14 +172,17 @@ async fn pgc_14_identity_by_an_index() {
 #[tokio::test]
 async fn pgc_15_identity_nothing_lets_inserts_through() {
     needs!(postgres);
-    let database = Database::new(
-        "CREATE TABLE o (id int PRIMARY KEY, v text); ALTER TABLE o REPLICA IDENTITY NOTHING",
-    )
-    .await;
+    let database =
+        Database::new("CREATE TABLE o (id int PRIMARY KEY, v text); ALTER TABLE o REPLICA IDENTITY NOTHING")
+            .await;
     let mut reader = reader_of(&database, &["public.o"]).await;
     database.run("INSERT INTO o VALUES (1, 'a')").await;
     let refused = database.sql.batch_execute("UPDATE o SET v = 'b'").await.unwrap_err();
-    assert_eq!(refused.code().map(|code| code.code()), Some("55000"), "the server keeps the application from it");
+    assert_eq!(
+        refused.code().map(|code| code.code()),
+        Some("55000"),
+        "the server keeps the application from it"
+    );
     database.run("INSERT INTO o VALUES (2, 'c')").await;
     let t = "public.o";
     expect(
@@ -282,8 +281,7 @@ async fn sch_24_pgc_34_truncate() {
     run_all(&database, &statements).await;
     let row = |id: i32| json!(["public.c", "c", {"id": id}, null, {"id": id}]);
     let truncated = |table: &str| json!([format!("public.{table}"), "t", null, null, null]);
-    let expected =
-        [truncated("a"), truncated("b"), truncated("c"), row(1), truncated("c"), row(2), row(3)];
+    let expected = [truncated("a"), truncated("b"), truncated("c"), row(1), truncated("c"), row(2), row(3)];
     expect(&mut reader, &expected).await;
     // Off by default.
     expect(&mut without, &[row(1), row(2), row(3)]).await;

@@ -49,7 +49,8 @@ async fn pgc_26_relation_changes_between_transactions() {
     }
     let seen = reader.take(8).await;
     let told: Vec<Value> = seen.iter().map(|r| json!([r.topic, r.op(), r.key, r.value["after"]])).collect();
-    let of = |table: &str, op: &str, id: i64, after: Value| json!([format!("t.{table}"), op, {"id": id}, after]);
+    let of =
+        |table: &str, op: &str, id: i64, after: Value| json!([format!("t.{table}"), op, {"id": id}, after]);
     assert_eq!(
         told,
         [

@@ -73,7 +73,9 @@ async fn partitions(via_root: bool, expected: Vec<Value>) {
     }
     assert_eq!(told(&reader.take(expected.len()).await), expected);
     // Each partition that joins is captured with its root.
-    database.run("CREATE TABLE m_as PARTITION OF m FOR VALUES IN ('jp'); INSERT INTO m VALUES (9, 'jp', 9)").await;
+    database
+        .run("CREATE TABLE m_as PARTITION OF m FOR VALUES IN ('jp'); INSERT INTO m VALUES (9, 'jp', 9)")
+        .await;
     let topic = if via_root { "t.public.m" } else { "t.public.m_as" };
     assert_eq!(reader.take(1).await[0].topic, topic);
     reader.quiet(Duration::from_millis(100)).await;
@@ -255,7 +257,9 @@ async fn kaf_08_tables_that_share_a_topic() {
 async fn refused_while_polling(reader: &mut Reader, what: &str) {
     let error = loop {
         match reader.poll().await {
-            Ok(record) => assert!(record.as_ref().is_none_or(|record| record.op() == "h"), "{what}: {record:?}"),
+            Ok(record) => {
+                assert!(record.as_ref().is_none_or(|record| record.op() == "h"), "{what}: {record:?}")
+            }
             Err(error) => break error,
         }
     };

@@ -336,7 +336,9 @@ async fn del_63_a_server_restored_from_an_older_copy() {
     server.start_again().await.unwrap();
 
     let sql = server.connect(&database.name).await.unwrap();
-    sql.batch_execute("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 2000) g").await.unwrap();
+    sql.batch_execute("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 2000) g")
+        .await
+        .unwrap();
     live.take(2000).await;
     let offset = live.acknowledge().await;
     server.stop(StopMode::Immediate).await.unwrap();

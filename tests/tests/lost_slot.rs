@@ -48,7 +48,11 @@ async fn lose_slot(database: &Database) {
 
 fn starts(server: &PgServer, slot: &str) -> usize {
     let start = format!("START_REPLICATION SLOT \"{slot}\"");
-    server.log().lines().filter(|line| line.contains("received replication command") && line.contains(&start)).count()
+    server
+        .log()
+        .lines()
+        .filter(|line| line.contains("received replication command") && line.contains(&start))
+        .count()
 }
 
 fn lost(error: &ConnectError, words: &[&str]) {
@@ -244,7 +248,8 @@ async fn del_66_i_an_ended_walsender_is_followed_by_a_new_one_without_gap_or_rep
             assert_eq!(record.int("id"), next);
             next += 1;
         }
-        let terminate = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1";
+        let terminate =
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1";
         let ended = database.sql.query_one(terminate, &[&database.slot()]).await.unwrap();
         assert!(ended.get::<_, bool>(0));
         // What was received before goes on to come, then the error, once; the poll after it reads on.

@@ -123,22 +123,19 @@ pub(crate) fn missing_tables(request: &CheckRequest<'_>, configured: &[TableRow]
             _ => "no table",
         };
         let message = format!("changes of this relation are not in the WAL: it is {what}");
-        let named = |pattern: &TablePattern| matches!(pattern, TablePattern::Table(name) if *name == table.name);
+        let named =
+            |pattern: &TablePattern| matches!(pattern, TablePattern::Table(name) if *name == table.name);
         // One that was asked for by name must not be missed in silence; others only share a schema or the database.
         let finding = if request.tables.iter().any(named) {
             Finding::error(id, message)
         } else {
             Finding::warning(id, message)
         };
-        findings.push(
-            finding
-                .about(&table.name)
-                .mended_by(if table.persistence == 'u' {
-                    format!("ALTER TABLE {} SET LOGGED", table.name.quoted())
-                } else {
-                    "configure the tables it is made of".to_owned()
-                }),
-        );
+        findings.push(finding.about(&table.name).mended_by(if table.persistence == 'u' {
+            format!("ALTER TABLE {} SET LOGGED", table.name.quoted())
+        } else {
+            "configure the tables it is made of".to_owned()
+        }));
     }
     findings
 }
