@@ -33,7 +33,7 @@ impl Broken {
         database.run("INSERT INTO t VALUES (1, 'delivered')").await;
         live.take(1).await;
         let offset = live.acknowledge().await;
-        database.confirmed_at_least(lsn(&offset), Duration::from_secs(10)).await;
+        database.confirmed_at_least(&database.slot(), lsn(&offset), Duration::from_secs(10)).await;
         disconnect(database, &mut live).await;
         database.run("INSERT INTO t VALUES (2, 'not delivered')").await;
         Self { config, offset, live }

@@ -143,11 +143,11 @@ async fn deliver(database: &Database, reader: &mut Reader, ids: std::ops::Range<
     let seen = reader.take(usize::try_from(last - ids.start).unwrap()).await;
     assert!(seen.iter().map(|record| record.int("id")).eq(ids.start..last));
     let offset = reader.acknowledge().await;
-    database.confirmed_at_least(lsn(&offset), Duration::from_secs(10)).await;
+    database.confirmed_at_least(&database.slot(), lsn(&offset), Duration::from_secs(10)).await;
     database.run(&write(last, last)).await;
     assert_eq!(reader.take(1).await[0].int("id"), last);
     let offset = reader.acknowledge().await;
-    database.confirmed_at_least(lsn(&offset), Duration::from_secs(10)).await;
+    database.confirmed_at_least(&database.slot(), lsn(&offset), Duration::from_secs(10)).await;
     offset
 }
 
@@ -216,11 +216,11 @@ async fn del_64_an_older_offset_may_be_sought_after_a_crash_has_put_the_slot_bac
     database.run("INSERT INTO t VALUES (1)").await;
     reader.take(1).await;
     let older = reader.acknowledge().await;
-    database.confirmed_at_least(lsn(&older), Duration::from_secs(10)).await;
+    database.confirmed_at_least(&database.slot(), lsn(&older), Duration::from_secs(10)).await;
     database.run("INSERT INTO t VALUES (2)").await;
     reader.take(1).await;
     let newer = reader.acknowledge().await;
-    database.confirmed_at_least(lsn(&newer), Duration::from_secs(10)).await;
+    database.confirmed_at_least(&database.slot(), lsn(&newer), Duration::from_secs(10)).await;
     server.kill9().await.unwrap();
     server.start_again().await.unwrap();
     database.sql = server.connect(&database.name).await.unwrap();
