@@ -121,8 +121,8 @@ async fn del_22_an_offset_that_cannot_be_read_is_never_a_fresh_start() {
     type Damage = fn(&mut SourceOffset);
     let cases: [(&str, Damage); 8] = [
         ("position.snapshot", |o| drop(o.position.insert("snapshot".into(), Scalar::from("done")))),
-        ("partition.shard", |o| drop(o.partition.insert("shard".into(), Scalar::from(1)))),
-        ("position.version", |o| drop(o.position.insert("version".into(), Scalar::from(2)))),
+        ("partition.shard", |o| drop(o.partition.insert("shard".into(), Scalar::from(1_u64)))),
+        ("position.version", |o| drop(o.position.insert("version".into(), Scalar::from(2_u64)))),
         ("position.version", |o| drop(o.position.insert("version".into(), Scalar::from("one")))),
         ("position.lsn", |o| drop(o.position.remove("lsn"))),
         ("position.lsn", |o| drop(o.position.insert("lsn".into(), Scalar::from("somewhere")))),

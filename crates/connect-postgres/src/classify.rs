@@ -112,9 +112,10 @@ fn replication_class(error: &crabka_pgrepl::Error) -> ErrorClass {
         Error::Server(message) => class_of(message.sqlstate()),
         Error::Io { source, .. } => io_class(source.kind()),
         // A server that is not of the wanted kind may be promoted.
-        Error::TimedOut { .. } | Error::PeerSilent { .. } | Error::Closed { .. } | Error::WrongServer { .. } => {
-            ErrorClass::Transient
-        }
+        Error::TimedOut { .. }
+        | Error::PeerSilent { .. }
+        | Error::Closed { .. }
+        | Error::WrongServer { .. } => ErrorClass::Transient,
         Error::Config { .. } | Error::Tls { .. } | Error::Auth { .. } | Error::FrameTooLarge { .. } => {
             ErrorClass::Configuration
         }

@@ -239,14 +239,14 @@ mod tests {
     fn del_22_an_offset_of_another_version_is_refused_by_field_name() {
         type Damage = fn(&mut SourceOffset);
         let cases: [(&str, Damage); 10] = [
-            ("position.version", |o| drop(o.position.insert("version".into(), Scalar::from(2)))),
+            ("position.version", |o| drop(o.position.insert("version".into(), Scalar::from(2_u64)))),
             ("position.version", |o| drop(o.position.remove("version"))),
             ("position.lsn", |o| drop(o.position.insert("lsn".into(), Scalar::from("0/0")))),
-            ("position.lsn", |o| drop(o.position.insert("lsn".into(), Scalar::from(7)))),
+            ("position.lsn", |o| drop(o.position.insert("lsn".into(), Scalar::from(7_u64)))),
             ("position.lsn", |o| drop(o.position.remove("lsn"))),
             ("position.fingerprint", |o| drop(o.position.insert("fingerprint".into(), Scalar::from("xyz")))),
             ("position.extra", |o| drop(o.position.insert("extra".into(), Scalar::Null))),
-            ("partition.shard", |o| drop(o.partition.insert("shard".into(), Scalar::from(1)))),
+            ("partition.shard", |o| drop(o.partition.insert("shard".into(), Scalar::from(1_u64)))),
             ("partition.slot", |o| drop(o.partition.remove("slot"))),
             ("position.transaction_commit_lsn", |o| drop(o.position.remove("transaction_commit_lsn"))),
         ];
