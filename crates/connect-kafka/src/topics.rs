@@ -51,7 +51,8 @@ impl TopicFacts {
 
 /// The administrative client.
 pub(crate) struct Topics {
-    admin: Arc<AdminClient<Events>>,
+    /// `None` only while it is dropped.
+    admin: Option<Arc<AdminClient<Events>>>,
     timeout: Duration,
     /// Whether the topics' configuration is read.
     describes: bool,
@@ -61,12 +62,17 @@ impl Topics {
     pub(crate) fn new(connection: &ClientConfig, timeout: Duration) -> Result<Self, ConnectError> {
         let admin = AdminClient::from_config_and_context(connection, Events::default())
             .map_err(properties::refused)?;
-        Ok(Self { admin: Arc::new(admin), timeout, describes: true })
+        Ok(Self { admin: Some(Arc::new(admin)), timeout, describes: true })
     }
 
     /// Does not ask for the configuration of topics unless `describes`.
-    pub(crate) fn describing(self, describes: bool) -> Self {
-        Self { describes, ..self }
+    pub(crate) fn describing(mut self, describes: bool) -> Self {
+        self.describes = describes;
+        self
+    }
+
+    fn admin(&self) -> Result<&Arc<AdminClient<Events>>, ConnectError> {
+        self.admin.as_ref().ok_or_else(|| ConnectError::bug("kafka admin client is used after it was closed"))
     }
 
     fn options(&self) -> AdminOptions {
@@ -92,7 +98,7 @@ impl Topics {
     }
 
     async fn metadata(&self, topic: &str) -> Result<Option<TopicFacts>, ConnectError> {
-        let (admin, name, timeout) = (Arc::clone(&self.admin), topic.to_owned(), self.timeout);
+        let (admin, name, timeout) = (Arc::clone(self.admin()?), topic.to_owned(), self.timeout);
         let looked = tokio::task::spawn_blocking(move || {
             let metadata = admin.inner().fetch_metadata(Some(&name), timeout)?;
             let Some(found) = metadata.topics().iter().find(|found| found.name() == name) else {
@@ -135,7 +141,7 @@ impl Topics {
                 .with_fix("set describe_topics = false if these brokers do not know DescribeConfigs")
         };
         let mut described = self
-            .admin
+            .admin()?
             .describe_configs([&ResourceSpecifier::Topic(topic)], &self.options())
             .await
             .map_err(|error| failed(&error))?;
@@ -187,7 +193,7 @@ impl Topics {
         }
         let failed = format!("kafka topic {topic} cannot be created");
         let created = self
-            .admin
+            .admin()?
             .create_topics([&wanted], &self.options().validate_only(validate_only))
             .await
             .map_err(|error| classify::error(&error, &failed))?;
@@ -250,6 +256,16 @@ impl Topics {
                 return Err(error);
             }
             pause().await;
+        }
+    }
+}
+
+impl Drop for Topics {
+    fn drop(&mut self) {
+        let admin = self.admin.take();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // Joins a thread; not on a runtime thread.
+            runtime.spawn_blocking(move || drop(admin));
         }
     }
 }

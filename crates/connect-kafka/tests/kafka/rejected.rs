@@ -1,7 +1,13 @@
 //! Records that a topic never takes: KAF-01, KAF-02, KAF-09.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
 use bytes::Bytes;
-use crabka_connect::{ErrorClass, Sink, SourceOffset};
+use crabka_connect::{
+    BytesConverter, ConnectError, ConnectorRuntime, ErrorClass, Limits, MemoryCheckpointStore, Sink, Source,
+    SourceOffset,
+};
 use crabka_connect_kafka::{
     CleanupPolicy, Compression, KafkaSink, KafkaSinkConfig, Rejected, TopicSettings, dead_letter_header,
 };
@@ -51,6 +57,75 @@ async fn kaf_01_a_failed_batch_is_never_covered_by_a_later_one() {
     let mut again = KafkaSink::open(config(&servers)).await.unwrap();
     write(&mut again, vec![keyed(&topic, "k", "second")]).await.unwrap();
     assert_eq!(read(&servers, &topic).await.len(), 1);
+}
+
+/// Batch 1 holds a record that no topic takes, batch 2 would succeed.
+struct TwoBatches {
+    topic: String,
+    polled: u64,
+    acknowledged: Arc<AtomicU64>,
+}
+
+#[async_trait::async_trait]
+impl Source<Bytes, Bytes> for TwoBatches {
+    async fn poll(&mut self) -> Result<Option<Record>, ConnectError> {
+        self.polled += 1;
+        Ok(match self.polled {
+            1 => Some(large(&self.topic)),
+            2 => Some(keyed(&self.topic, "k", "second")),
+            _ => None,
+        })
+    }
+
+    fn checkpoint(&self) -> Option<SourceOffset> {
+        let position = [("polled".to_owned(), self.polled.min(2).into())].into();
+        Some(SourceOffset { position, ..SourceOffset::default() })
+    }
+
+    async fn seek(&mut self, _: SourceOffset) -> Result<(), ConnectError> {
+        Err(ConnectError::bug("nothing was ever saved"))
+    }
+
+    async fn acknowledge(&mut self, _: &SourceOffset) -> Result<(), ConnectError> {
+        self.acknowledged.fetch_add(1, SeqCst);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn kaf_01_the_runtime_stops_and_acknowledges_nothing() {
+    needs!(kafka);
+    let (servers, topic) = (shared().await.bootstrap_servers(), unique_name("kaf01"));
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    let store = MemoryCheckpointStore::new();
+    let source = {
+        let (topic, acknowledged) = (topic.clone(), Arc::clone(&acknowledged));
+        move || {
+            let source =
+                TwoBatches { topic: topic.clone(), polled: 0, acknowledged: Arc::clone(&acknowledged) };
+            async move { Ok(Box::new(source) as Box<dyn Source<Bytes, Bytes>>) }
+        }
+    };
+    let sink = {
+        let config = config(&servers);
+        move || {
+            let config = config.clone();
+            async move { Ok(Box::new(KafkaSink::open(config).await?) as Box<dyn Sink<Bytes, Bytes>>) }
+        }
+    };
+    let runtime = ConnectorRuntime::builder("orders")
+        .source(source)
+        .sink(sink)
+        .converter(BytesConverter)
+        .checkpoint_store(store.clone())
+        .limits(Limits { max_batch_records: 1, ..Limits::default() })
+        .build()
+        .unwrap();
+    let error = runtime.run().await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Data, "{error}");
+    assert_eq!(acknowledged.load(SeqCst), 0);
+    assert_eq!(store.get("orders"), None);
+    assert_eq!(read(&servers, &topic).await, []);
 }
 
 async fn stops(servers: &str, topic: &str, compression: Compression) {
