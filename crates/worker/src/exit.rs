@@ -5,9 +5,9 @@
 use std::fmt;
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use crabka_connect::{ConnectError, ErrorClass};
+use crabka_connect::{ConnectError, ErrorClass, SourceOffset};
 
 use crate::config::ConfigError;
 use crate::logging::LogFormat;
@@ -50,6 +50,8 @@ const fn advice(class: ErrorClass) -> &'static str {
 pub(crate) enum Failure {
     /// An error of one of the classes.
     Error(ConnectError),
+    /// An error that ended a run, with the position that was checkpointed last.
+    Run(ConnectError, Option<Arc<SourceOffset>>),
     /// The command line does not make sense; clap has its own for what it can see.
     Usage(String),
     /// Stopped at once, on request.
@@ -71,32 +73,48 @@ impl From<ConfigError> for Failure {
 impl Failure {
     fn code(&self) -> u8 {
         match self {
-            Self::Error(error) => code(error.class()),
+            Self::Error(error) | Self::Run(error, _) => code(error.class()),
             Self::Usage(_) => USAGE,
             Self::Interrupted => INTERRUPTED,
+        }
+    }
+
+    /// The position of a run in JSON: where it goes on.
+    fn position(&self) -> Option<serde_json::Value> {
+        match self {
+            Self::Run(_, Some(offset)) => serde_json::to_value(&offset.position).ok(),
+            Self::Run(_, None) | Self::Error(_) | Self::Usage(_) | Self::Interrupted => None,
         }
     }
 
     /// The last line: class, what happened, what to do.
     fn last_line(&self) -> LastLine {
         match self {
-            Self::Error(error) => {
+            Self::Error(error) | Self::Run(error, _) => {
                 let mut message = error.message().to_owned();
                 if let Some(sqlstate) = error.sqlstate() {
                     message.push_str(&format!(" (SQLSTATE {sqlstate})"));
                 }
                 let fix = error.fix().unwrap_or(advice(error.class()));
-                LastLine { class: error.class().as_str(), message, fix: fix.to_owned(), code: self.code() }
+                LastLine {
+                    class: error.class().as_str(),
+                    message,
+                    position: self.position(),
+                    fix: fix.to_owned(),
+                    code: self.code(),
+                }
             }
             Self::Usage(message) => LastLine {
                 class: "usage",
                 message: message.clone(),
+                position: None,
                 fix: "crabka --help".to_owned(),
                 code: self.code(),
             },
             Self::Interrupted => LastLine {
                 class: "interrupted",
                 message: "stopped at once by a second signal".to_owned(),
+                position: None,
                 fix: "nothing: what was not checkpointed is delivered again at the next start".to_owned(),
                 code: self.code(),
             },
@@ -107,6 +125,7 @@ impl Failure {
 struct LastLine {
     class: &'static str,
     message: String,
+    position: Option<serde_json::Value>,
     fix: String,
     code: u8,
 }
@@ -119,6 +138,7 @@ impl LastLine {
                 "level": "ERROR",
                 "class": self.class,
                 "message": self.message,
+                "position": self.position,
                 "fix": self.fix,
                 "exit_code": self.code,
             })
@@ -129,7 +149,11 @@ impl LastLine {
 
 impl fmt::Display for LastLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; to do: {}", self.class, self.message, self.fix)
+        write!(f, "{}: {}", self.class, self.message)?;
+        if let Some(position) = &self.position {
+            write!(f, "; checkpointed at: {position}")?;
+        }
+        write!(f, "; to do: {}", self.fix)
     }
 }
 

@@ -101,6 +101,13 @@ fn set_works_on_every_verb() {
 }
 
 #[test]
+fn ops_02_tail_refuses_options_that_have_no_effect_on_it() {
+    let output = output(&["tail", "postgres://127.0.0.1:1/x", "--set", "runtime.max_batch_records=5"]);
+    assert_eq!(output.status.code(), Some(11));
+    assert!(last_line(&output).contains("--set: runtime.max_batch_records has no effect on crabka tail"));
+}
+
+#[test]
 fn config_show_prints_what_is_in_effect_and_no_secret() {
     let place = Workplace::new(CONFIG);
     let output = crabka()

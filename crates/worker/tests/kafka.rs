@@ -5,7 +5,7 @@ mod command;
 
 use std::time::{Duration, Instant};
 
-use command::{LIMIT, Workplace, output, stderr, stdout};
+use command::{LIMIT, Running, Workplace, output, stderr, stdout};
 use crabka_testkit::{KafkaBroker, PgServer, needs};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
@@ -147,6 +147,19 @@ fn the_demo_shows_changes_and_cleans_up() {
     let read = read.rsplit(' ').next().unwrap();
     assert_eq!(rest.split(' ').next(), Some(read), "{summary}");
     assert_ne!(read, "0", "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_can_be_broken_off_and_cleans_up() {
+    needs!(postgres);
+    let (_, url, sql) = database().await;
+    let directory = tempfile::tempdir().unwrap();
+    let (mut running, out) = Running::start(directory.path(), &["demo", "--seconds", "3600", "--pg", &url]);
+    running.until("a record", || std::fs::read_to_string(&out).unwrap().contains("create").then_some(()));
+    running.terminate();
+    assert!(std::fs::read_to_string(&out).unwrap().contains("records read back from Kafka"));
+    let left = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()";
+    assert_eq!(sql.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -176,6 +176,7 @@ async fn ops_25_a_lost_slot_has_its_exit_code() {
     let log = running.log();
     let last = log.lines().last().unwrap();
     assert!(last.starts_with("crabka: lost_position: "), "{last}");
+    assert!(last.contains("; checkpointed at: {") && last.contains("\"lsn\":\""), "{last}");
     assert_eq!(database.slots().await, 0, "nothing is made anew without being told");
 }
 

@@ -35,6 +35,7 @@ pub(crate) async fn run(given: &Given) -> Result<(), Failure> {
         records_acknowledged = status.records_acknowledged,
         "ended"
     );
-    ended.map_err(|error| ConnectError::bug("the run did not end in order").with_source(error))??;
-    Ok(())
+    let outcome =
+        ended.map_err(|error| ConnectError::bug("the run did not end in order").with_source(error))?;
+    outcome.map_err(|error| Failure::Run(error, status.checkpointed))
 }

@@ -96,6 +96,13 @@ fn configuration(args: &TailArgs, global: &Global) -> Result<Config, Failure> {
     for (option, value) in &global.set {
         entries.set(option, value, "--set");
     }
+    for (option, _) in &global.set {
+        let section = option.split('.').next().unwrap_or_default();
+        if ["sink", "checkpoint", "runtime", "http"].contains(&section) {
+            let message = format!("--set: {option} has no effect on crabka tail");
+            return Err(ConnectError::configuration(message).with_fix("leave it out").into());
+        }
+    }
     let own_name = format!("crabka_tail_{}", std::process::id());
     let tables: Vec<String> = args.tables.iter().map(|name| crate::config::quoted(name)).collect();
     let envelope = match args.envelope {

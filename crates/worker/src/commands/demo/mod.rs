@@ -13,12 +13,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use crabka_connect::{ConnectError, Phase};
+use crabka_connect::ConnectError;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::cli::Global;
 use crate::config::{Config, Entries};
 use crate::exit::Failure;
+use crate::http;
 use crate::output::print;
 use crate::pipeline;
 use crate::signals::Signals;
@@ -93,29 +94,45 @@ async fn stream(
     traffic.make_slot(&pipeline::source(&config)?).await?;
     let runtime = pipeline::runtime(&config)?;
     let handle = runtime.handle();
+    let _endpoints = match &config.http.listen {
+        Some(address) => Some(http::serve(address, handle.watch()).await?),
+        None => None,
+    };
     let mut run = tokio::spawn(runtime.run());
-    let mut reader = Reader::open(kafka)?;
     let mut progress = Progress::new();
     print(&format!("{}\n{}\n{HEADER}\n", traffic.describe(), kafka.describe()))?;
-
-    tokio::select! {
-        ended = &mut run => return Err(run_error(ended)),
-        signal = signals.first() => {
-            tracing::info!(signal, "ended early");
-            return Ok(());
-        }
-        _ = handle.until(|status| status.phase == Phase::Running) => {}
-    }
-    let mut next_change = Instant::now();
     let end = Instant::now() + Duration::from_secs(seconds);
+    let shown = tokio::select! {
+        // A run that ends by itself has failed, and its error says why.
+        ended = &mut run => return Err(run_error(ended)),
+        shown = show(kafka, traffic, &mut progress, end) => Some(shown),
+        signal = signals.first() => {
+            tracing::info!(signal, "ending early");
+            None
+        }
+    };
+    handle.stop();
+    let ended = signals.until(&mut run).await;
+    print(&progress.summary())?;
+    match (ended, shown) {
+        (Ok(Ok(())), Some(shown)) => shown.and_then(|()| Ok(progress.verdict()?)),
+        // Broken off: a change may be on its way, and nothing is said about the whole.
+        (Ok(Ok(())), None) => Ok(()),
+        (ended, _) => Err(run_error(ended)),
+    }
+}
+
+/// Makes changes until `end`, and prints what comes back, to the last of it.
+async fn show(
+    kafka: &DemoKafka,
+    traffic: &mut Traffic,
+    progress: &mut Progress,
+    end: Instant,
+) -> Result<(), Failure> {
+    let mut reader = Reader::open(kafka)?;
+    let mut next_change = Instant::now();
     loop {
         tokio::select! {
-            // A run that ends by itself has failed, and its error says why.
-            ended = &mut run => return Err(run_error(ended)),
-            signal = signals.first() => {
-                tracing::info!(signal, "ending early");
-                break;
-            }
             record = reader.next() => print(&progress.read(record?))?,
             () = sleep_until(next_change) => {
                 progress.done(&traffic.step().await?);
@@ -130,16 +147,12 @@ async fn stream(
         }
         Ok::<_, Failure>(())
     };
-    match signals.until(timeout(CATCH_UP_LIMIT, caught_up)).await {
-        Ok(caught_up) => caught_up?,
-        Err(_) => tracing::warn!("not everything came back in time"),
-    }
-    handle.stop();
-    let ended = signals.until(&mut run).await;
-    print(&progress.summary())?;
-    match ended {
-        Ok(Ok(())) => Ok(progress.verdict()?),
-        ended => Err(run_error(ended)),
+    match timeout(CATCH_UP_LIMIT, caught_up).await {
+        Ok(caught_up) => caught_up,
+        Err(_) => {
+            tracing::warn!("not everything came back in time");
+            Ok(())
+        }
     }
 }
 
