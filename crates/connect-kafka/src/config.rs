@@ -172,6 +172,10 @@ pub struct KafkaSinkConfig {
     /// for a broker that does not answer such requests, as librdkafka's mock cluster: then a record over the limit,
     /// or one without a key on a compacted topic, is noticed only when the broker refuses it.
     pub describe_topics: bool,
+    /// Whether a Kafka record gets the timestamp of its [`ConnectRecord`](crabka_connect::ConnectRecord) instead of the time at which
+    /// it is produced. Default: false, because retention by time goes by it: a source that catches up would write
+    /// records that the broker may delete at once.
+    pub source_timestamps: bool,
     /// Settings of every topic.
     pub topic: TopicSettings,
     /// Settings of single topics, by name; what they leave open comes from [`topic`](Self::topic).
@@ -209,6 +213,7 @@ impl Default for KafkaSinkConfig {
             default_topic: None,
             create_topics: true,
             describe_topics: true,
+            source_timestamps: false,
             topic: TopicSettings::default(),
             topics: BTreeMap::new(),
             on_too_large: Rejected::Stop,
@@ -312,6 +317,7 @@ impl fmt::Debug for KafkaSinkConfig {
             .field("default_topic", &self.default_topic)
             .field("create_topics", &self.create_topics)
             .field("describe_topics", &self.describe_topics)
+            .field("source_timestamps", &self.source_timestamps)
             .field("topic", &self.topic)
             .field("topics", &self.topics)
             .field("on_too_large", &self.on_too_large)

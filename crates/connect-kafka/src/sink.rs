@@ -259,7 +259,7 @@ impl KafkaSink {
             partition: None,
             key: record.key.as_ref(),
             value: record.value.as_ref(),
-            timestamp_ms: record.timestamp_ms,
+            timestamp_ms: record.timestamp_ms.filter(|_| self.config.source_timestamps),
             headers: &record.headers,
         };
         if known.refused {

@@ -248,6 +248,7 @@ pub(crate) fn kafka_sink(config: &Config) -> Result<KafkaSinkConfig, ConnectErro
     kafka.linger_ms = options.linger_ms;
     kafka.create_topics = options.create_topics;
     kafka.describe_topics = options.describe_topics;
+    kafka.source_timestamps = options.source_timestamps;
     kafka.topic = TopicSettings {
         partitions: options.partitions,
         replication_factor: options.replication_factor,

@@ -7,3 +7,4 @@ mod ordered;
 mod outage;
 mod rejected;
 mod support;
+mod timestamps;

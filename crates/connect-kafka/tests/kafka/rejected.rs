@@ -34,6 +34,7 @@ fn dead_lettering(servers: &str, topic: &str) -> KafkaSinkConfig {
     KafkaSinkConfig {
         on_too_large: Rejected::DeadLetter,
         dead_letter_topic: Some(topic.to_owned()),
+        source_timestamps: true,
         ..config(servers)
     }
 }

@@ -216,6 +216,9 @@ options! {
         /// Whether the configuration of topics is read, for their size limit and cleanup policy. For a broker that does
         /// not answer such requests.
         describe_topics: bool = Preset::Is(true);
+        /// Whether Kafka's timestamp of a record is the commit time instead of the time at which it is produced. Retention by
+        /// time goes by it: what is caught up with may be deleted at once.
+        source_timestamps: bool = Preset::Is(false);
         /// Partitions of a topic that is created.
         partitions: Option<i32> = Preset::Means(None, "6"), check positive;
         /// Replicas of a topic that is created; an existing one is compared with it.
