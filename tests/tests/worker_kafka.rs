@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crabka_testkit::{KafkaBroker, PgServer, StopMode, needs, unique_name};
+use crabka_testkit::{Direction, FaultProxy, KafkaBroker, PgServer, StopMode, needs, unique_name};
 use crabka_tests::{Database, LEDGER_TABLE, Ledger, TopicReader, Worker, Writers};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -182,5 +182,35 @@ async fn kafka_restarted_under_load() {
     // A producer that is made anew cannot know what the broker kept of the batch that failed: one batch per outage.
     assert!(ledger.repeats <= 2 * BATCH_RECORDS, "{} repeats", ledger.repeats);
     assert!(worker.is_running());
+    assert!(worker.terminate(Duration::from_secs(20)).success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn del_13_nothing_is_confirmed_before_the_broker_has_it() {
+    needs!(postgres, kafka);
+    let proxy = FaultProxy::start("127.0.0.1:1").unwrap();
+    let broker = KafkaBroker::builder().advertise(proxy.address()).start().await.unwrap();
+    proxy.set_target(broker.proxied_address().unwrap());
+    let setting = Setting::new(&proxy.address().to_string()).await;
+    let worker = setting.worker();
+    setting.database.slot_made(&setting.slot).await;
+    setting.database.run("INSERT INTO ledger VALUES (0, 1)").await;
+    let first = setting.database.wal_end().await;
+    setting.database.confirmed_at_least(&setting.slot, first, Duration::from_secs(30)).await;
+
+    // The broker takes what is sent and answers nothing.
+    proxy.blackhole(Direction::ToClient);
+    setting.database.run("INSERT INTO ledger SELECT 0, generate_series(2, 501)").await;
+    let behind = setting.database.wal_end().await;
+    sleep(Duration::from_secs(5)).await;
+    let confirmed = setting.database.confirmed_of(&setting.slot).await;
+    assert!(confirmed < behind, "confirmed {confirmed} although the broker has not answered for {behind}");
+    worker.kill9();
+    proxy.heal();
+
+    let worker = setting.worker();
+    let ledger = setting.read_ledger(&broker.bootstrap_servers(), vec![501]).await;
+    // What the broker had taken without telling comes again: one batch.
+    assert!(ledger.repeats <= BATCH_RECORDS, "{} repeats", ledger.repeats);
     assert!(worker.terminate(Duration::from_secs(20)).success());
 }
