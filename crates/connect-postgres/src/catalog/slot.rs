@@ -48,7 +48,8 @@ pub struct SlotRow {
     pub invalidation_reason: Option<String>,
     /// Whether it is kept in step on standbys (17 and later).
     pub failover: Option<bool>,
-    /// Whether it is a copy kept in step with a primary's (17 and later).
+    /// Whether it is a copy kept in step with a primary's (17 and later). The server's own flag outlives the promotion of
+    /// the standby; this one does not.
     pub synced: Option<bool>,
 }
 
@@ -185,7 +186,8 @@ fn columns_of(sql: &SqlConnection) -> String {
         .to_owned();
     columns.push_str(if sql.is_at_least(16) { ", conflicting" } else { ", NULL::bool AS conflicting" });
     columns.push_str(if sql.is_at_least(17) {
-        ", invalidation_reason::text AS invalidation_reason, failover, synced"
+        ", invalidation_reason::text AS invalidation_reason, failover, \
+            synced AND pg_is_in_recovery() AS synced"
     } else {
         ", NULL::text AS invalidation_reason, NULL::bool AS failover, NULL::bool AS synced"
     });
