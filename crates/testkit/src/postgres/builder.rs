@@ -1,6 +1,9 @@
 //! What a throw-away cluster is to be like.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use super::install::PgInstall;
 use super::server::PgServer;
@@ -43,6 +46,8 @@ pub struct PgServerBuilder {
     pub(crate) hba: Vec<String>,
     pub(crate) files: Vec<(String, Vec<u8>)>,
     pub(crate) start_timeout: Option<Duration>,
+    /// Files to begin with, instead of those of a new cluster.
+    pub(crate) backup: Option<Arc<TempDir>>,
 }
 
 impl PgServerBuilder {
@@ -92,6 +97,12 @@ impl PgServerBuilder {
     #[must_use]
     pub fn start_timeout(mut self, limit: Duration) -> Self {
         self.start_timeout = Some(limit);
+        self
+    }
+
+    /// Begins with these files instead of a new cluster's.
+    pub(crate) fn backup(mut self, backup: TempDir) -> Self {
+        self.backup = Some(Arc::new(backup));
         self
     }
 

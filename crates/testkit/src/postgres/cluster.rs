@@ -12,6 +12,7 @@ use super::install::PgInstall;
 use super::server::Stopped;
 use super::template;
 use crate::account::Account;
+use crate::cache;
 use crate::container::container_name;
 use crate::error::Error;
 use crate::port::free_port;
@@ -57,7 +58,11 @@ impl Cluster {
         };
         let dir = process::server_dir("crabka-pg-")?;
         let account = Account::unprivileged(dir.path())?;
-        template::new_cluster(&install, &account, &dir.path().join("data"))?;
+        let data = dir.path().join("data");
+        match &builder.backup {
+            Some(backup) => cache::copy_tree(backup.path(), &data)?,
+            None => template::new_cluster(&install, &account, &data)?,
+        }
         std::fs::create_dir(dir.path().join("s")).map_err(Error::file(dir.path()))?;
         let container_name = container_name("postgres");
         let run = run_script(&install, &account, dir.path(), &container_name)?;

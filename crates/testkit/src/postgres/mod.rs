@@ -5,6 +5,7 @@ mod cluster;
 mod install;
 mod npm;
 mod server;
+mod standby;
 mod template;
 
 pub use builder::PgServerBuilder;
