@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use crabka_connect_postgres::{BinaryMode, PostgresSourceConfig};
+use crabka_connect::ErrorClass;
+use crabka_connect_postgres::{BinaryMode, PostgresSourceConfig, SlotMode};
 use crabka_testkit::needs;
 use crabka_tests::{Database, Reader, Seen};
 use serde_json::{Value, json};
@@ -144,5 +145,29 @@ async fn a_value_that_the_server_cannot_send_in_binary_switches_to_text_without_
     assert_eq!(ids(&reader.take(4).await), [1, 2, 3, 4]);
     assert!(!is_binary(&database).await, "text from then on");
     reader.quiet(Duration::from_millis(100)).await;
+    reader.close().await;
+}
+
+#[tokio::test]
+async fn a_temporary_slot_cannot_go_over_to_text() {
+    needs!(postgres);
+    let database =
+        Database::new("CREATE TYPE pair AS (a int, b text); CREATE TABLE t (id int PRIMARY KEY, p pair)")
+            .await;
+    database.run(&format!("CREATE PUBLICATION \"{}\" FOR TABLE t", database.name)).await;
+    let mut config: PostgresSourceConfig = database.config(&["public.t"]);
+    config.slot_mode = SlotMode::Temporary;
+    config.binary = BinaryMode::Binary;
+    let mut reader = Reader::new(config);
+    reader.started().await;
+    database.run("INSERT INTO t VALUES (1, ROW(1, 'x')::pair)").await;
+    let error = loop {
+        match reader.poll().await {
+            Ok(record) => assert!(record.as_ref().is_none_or(|record| record.op() == "h"), "{record:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.class(), ErrorClass::Configuration, "{error}");
+    assert!(error.fix().is_some_and(|fix| fix.contains("source.binary")), "{error}");
     reader.close().await;
 }

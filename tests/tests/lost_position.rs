@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crabka_connect::{ConnectError, ErrorClass, Scalar, Source, SourceOffset};
-use crabka_connect_postgres::{PostgresSourceConfig, StoredPosition};
+use crabka_connect_postgres::{PostgresSourceConfig, SlotMode, StoredPosition};
 use crabka_pgrepl::Lsn;
 use crabka_testkit::{FaultProxy, PgServer, StopMode, needs};
 use crabka_tests::{Database, Reader};
@@ -170,6 +170,25 @@ async fn del_24_also_before_anything_was_polled() {
     let error = reader.source().poll().await.unwrap_err();
     told(&error, ErrorClass::LostPosition, &words, "dropped");
     assert_eq!(slots(&database).await, 0, "no slot is made in its place");
+    reader.close().await;
+}
+
+#[tokio::test]
+async fn a_temporary_slot_is_lost_with_its_connection() {
+    needs!(postgres);
+    let database = Database::new(TABLE).await;
+    database.run(&format!("CREATE PUBLICATION \"{}\" FOR TABLE t", database.name)).await;
+    let mut config = database.config(&["public.t"]);
+    config.slot_mode = SlotMode::Temporary;
+    let mut reader = Reader::new(config);
+    reader.started().await;
+    disconnect(&database, &mut reader).await;
+    database.run("INSERT INTO t VALUES (1, 'between two slots')").await;
+    for attempt in 0..2 {
+        let error = reader.source().poll().await.unwrap_err();
+        let words = [&*database.slot(), "temporary"];
+        told(&error, ErrorClass::LostPosition, &words, &format!("poll {attempt}"));
+    }
     reader.close().await;
 }
 

@@ -131,6 +131,52 @@ async fn del_27_del_66_ii_slot_lost_while_it_was_read() {
     reader.close().await;
 }
 
+#[tokio::test]
+async fn del_27_slot_lost_while_the_sink_was_blocked() {
+    needs!(postgres);
+    let server = forgetful_server().await;
+    let database = Database::on(&server, TABLE).await;
+    let mut config = database.config(&["public.t"]);
+    config.message_events = false;
+    config.queue_bytes = 64 << 10;
+    config.unread_limit = Duration::from_secs(1);
+    let mut reader = Reader::new(config);
+    reader.started().await;
+    // Less than the server keeps.
+    let rows = 10_000;
+    // Nobody polls: the queue fills, and with it the sockets between.
+    database
+        .run(&format!("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, {rows}) g"))
+        .await;
+    // The connection is closed after its time, so that it blocks nobody.
+    let active =
+        format!("SELECT 1 FROM pg_replication_slots WHERE slot_name = '{}' AND active", database.slot());
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !database.sql.query(&active, &[]).await.unwrap().is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "the unread connection is not closed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    lose_slot(&database).await;
+    let slot = database.slot();
+    // What had been received is delivered, in order; then the slot's loss is told, not an ordinary reconnect.
+    let mut next = 1;
+    let error = loop {
+        match reader.poll().await {
+            Ok(Some(record)) if record.op() == "h" => {}
+            Ok(Some(record)) => {
+                assert_eq!(record.int("id"), next);
+                next += 1;
+            }
+            Ok(None) => {}
+            Err(error) => break error,
+        }
+    };
+    lost(&error, &[&slot, "wal_status lost"]);
+    assert!(1 < next && next < rows, "{next} rows came");
+    assert_eq!(starts(&server, &slot), 1, "no start after the loss");
+    reader.close().await;
+}
+
 /// Delivers `ids`, acknowledging the last one alone: what the server saves of a slot on the way is older then.
 async fn deliver(database: &Database, reader: &mut Reader, ids: std::ops::Range<i64>) -> SourceOffset {
     let write = |from: i64, to: i64| {
