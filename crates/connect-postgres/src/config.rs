@@ -125,14 +125,10 @@ impl PostgresSourceConfig {
         self.heartbeat_topic.clone().unwrap_or_else(|| topic::for_heartbeats(&self.topic_prefix))
     }
 
-    /// Everything that decides which changes of a transaction are emitted, and so what their ordinals count.
+    /// Everything that decides which changes of a transaction the server sends, and so what their ordinals count.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
-        let mut tables: Vec<String> = self.tables.iter().map(ToString::to_string).collect();
-        tables.sort_unstable();
-        let flags = format!("truncate={} message={}", self.truncate_events, self.message_events);
-        Fingerprint::of(
-            [self.publication.as_str(), flags.as_str()].into_iter().chain(tables.iter().map(String::as_str)),
-        )
+        let messages = if self.message_events { "messages" } else { "no messages" };
+        Fingerprint::of([self.publication.as_str(), messages])
     }
 }
 

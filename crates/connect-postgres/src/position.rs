@@ -60,9 +60,12 @@ pub struct StoredPosition {
     pub position: Position,
     /// What decided which changes are counted; see [`Fingerprint`].
     pub fingerprint: Fingerprint,
+    /// The server's timeline when the position was reached; `None` on a standby, whose timeline changes under a running
+    /// stream when it is promoted.
+    pub timeline: Option<u32>,
 }
 
-/// Identifies the options that decide which changes of a transaction are emitted, and so what an ordinal counts.
+/// Identifies the options that decide which changes of a transaction the server sends, and so what an ordinal counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
@@ -94,6 +97,9 @@ impl StoredPosition {
         set("version", Scalar::from(FORMAT));
         set("lsn", Scalar::from(self.position.resume_lsn.to_string()));
         set("fingerprint", Scalar::from(format!("{:016x}", self.fingerprint.0)));
+        if let Some(timeline) = self.timeline {
+            set("timeline", Scalar::from(u64::from(timeline)));
+        }
         if let Some(lsn) = self.position.last_commit_end_lsn {
             set("last_commit_end_lsn", Scalar::from(lsn.to_string()));
         }
@@ -122,6 +128,7 @@ impl StoredPosition {
             "version",
             "lsn",
             "fingerprint",
+            "timeline",
             "last_commit_end_lsn",
             "transaction_commit_lsn",
             "transaction_changes_delivered",
@@ -152,7 +159,15 @@ impl StoredPosition {
             return Err(position.malformed("transaction_commit_lsn", "a log sequence number not below lsn"));
         }
         let last_commit_end_lsn = position.optional_lsn("last_commit_end_lsn")?;
-        Ok(Self { identity, position: Position { resume_lsn, last_commit_end_lsn, open }, fingerprint })
+        let timeline = match position.map.get("timeline") {
+            Some(_) => Some(
+                u32::try_from(position.number("timeline")?)
+                    .map_err(|_| position.malformed("timeline", "a timeline"))?,
+            ),
+            None => None,
+        };
+        let position = Position { resume_lsn, last_commit_end_lsn, open };
+        Ok(Self { identity, position, fingerprint, timeline })
     }
 }
 
@@ -216,6 +231,7 @@ mod tests {
                 open: Some(OpenTransaction { commit_lsn: Lsn::new(0x16_0000_0100), delivered: 3 }),
             },
             fingerprint: Fingerprint::of(["p"]),
+            timeline: Some(2),
         }
     }
 
@@ -229,7 +245,7 @@ mod tests {
             concat!(
                 r#"{"partition":{"database":"shop","slot":"orders","system_id":"7"},"position":{"#,
                 r#""fingerprint":"08d5c907b5763fb0","last_commit_end_lsn":"0/10","lsn":"16/10","#,
-                r#""transaction_changes_delivered":3,"transaction_commit_lsn":"16/100","version":1}}"#
+                r#""timeline":2,"transaction_changes_delivered":3,"transaction_commit_lsn":"16/100","version":1}}"#
             )
         );
         assert_eq!(SourceOffset::from_json(json.as_bytes()).unwrap(), offset);
@@ -238,13 +254,14 @@ mod tests {
     #[test]
     fn del_22_an_offset_of_another_version_is_refused_by_field_name() {
         type Damage = fn(&mut SourceOffset);
-        let cases: [(&str, Damage); 10] = [
+        let cases: [(&str, Damage); 11] = [
             ("position.version", |o| drop(o.position.insert("version".into(), Scalar::from(2_u64)))),
             ("position.version", |o| drop(o.position.remove("version"))),
             ("position.lsn", |o| drop(o.position.insert("lsn".into(), Scalar::from("0/0")))),
             ("position.lsn", |o| drop(o.position.insert("lsn".into(), Scalar::from(7_u64)))),
             ("position.lsn", |o| drop(o.position.remove("lsn"))),
             ("position.fingerprint", |o| drop(o.position.insert("fingerprint".into(), Scalar::from("xyz")))),
+            ("position.timeline", |o| drop(o.position.insert("timeline".into(), Scalar::from("one")))),
             ("position.extra", |o| drop(o.position.insert("extra".into(), Scalar::Null))),
             ("partition.shard", |o| drop(o.partition.insert("shard".into(), Scalar::from(1_u64)))),
             ("partition.slot", |o| drop(o.partition.remove("slot"))),

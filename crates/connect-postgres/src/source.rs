@@ -54,7 +54,11 @@ pub struct PostgresSource {
     session: Option<SessionHandle>,
     items: std::vec::IntoIter<Item>,
     records: VecDeque<Placed>,
-    acknowledged: Lsn,
+    /// Everything before it is durable and stored: the position sought, or that of the slot at a first start, moved on by
+    /// `acknowledge`. What was polled behind it may still be on its way.
+    durable: Option<Lsn>,
+    /// The server's timeline; `None` on a standby.
+    timeline: Option<u32>,
     /// A captured column cannot be read in binary.
     text_only: bool,
 }
@@ -85,7 +89,8 @@ impl PostgresSource {
             session: None,
             items: Vec::new().into_iter(),
             records: VecDeque::new(),
-            acknowledged: Lsn::ZERO,
+            durable: None,
+            timeline: None,
             text_only: false,
         })
     }
@@ -101,18 +106,17 @@ impl PostgresSource {
             return self.start_at(&offset).await;
         }
         let stored = match (&self.identity, self.position.or(self.started_at)) {
-            (Some(identity), Some(position)) => {
-                Some(StoredPosition { identity: identity.clone(), position, fingerprint: self.fingerprint })
-            }
+            (Some(identity), Some(position)) => Some(self.stored_position(identity.clone(), position)),
             _ => None,
         };
         self.start(stored).await
     }
 
     async fn start(&mut self, stored: Option<StoredPosition>) -> Result<(), ConnectError> {
-        let Started { session, identity, position } =
-            start::start(&self.config, &self.source, stored, self.text_only).await?;
-        session.acknowledge(self.acknowledged);
+        let Started { session, identity, position, timeline } =
+            start::start(&self.config, &self.source, stored, self.durable, self.text_only).await?;
+        self.durable = self.durable.or(Some(position.resume_lsn));
+        self.timeline = timeline;
         self.identity = Some(identity);
         self.started_at = Some(position);
         self.session = Some(session);
@@ -128,6 +132,7 @@ impl PostgresSource {
             );
         }
         let position = stored.position;
+        self.durable = self.durable.max(Some(position.resume_lsn));
         self.start(Some(stored)).await?;
         self.position = Some(position);
         self.sought = None;
@@ -173,7 +178,8 @@ impl PostgresSource {
             if let Some((record, position)) = self.records.pop_front() {
                 out.push(record);
                 count += 1;
-                self.position = position.or(self.position);
+                // Behind the first record of a first change there is no position yet but the one before it.
+                self.position = position.or(self.position).or(self.started_at);
             } else if let Some(item) = self.items.next() {
                 self.expander.expand(item, &mut self.records);
             } else if let Some(batch) =
@@ -185,6 +191,10 @@ impl PostgresSource {
             }
         }
         count
+    }
+
+    fn stored_position(&self, identity: StreamIdentity, position: Position) -> StoredPosition {
+        StoredPosition { identity, position, fingerprint: self.fingerprint, timeline: self.timeline }
     }
 
     fn stored(&self, offset: &SourceOffset) -> Result<StoredPosition, ConnectError> {
@@ -206,7 +216,7 @@ impl Source<ChangeKey, ChangeEvent> for PostgresSource {
 
     fn checkpoint(&self) -> Option<SourceOffset> {
         let (identity, position) = (self.identity.clone()?, self.position?);
-        Some(StoredPosition { identity, position, fingerprint: self.fingerprint }.to_offset())
+        Some(self.stored_position(identity, position).to_offset())
     }
 
     /// Checks the position against the server and starts streaming there.
@@ -223,7 +233,7 @@ impl Source<ChangeKey, ChangeEvent> for PostgresSource {
         self.sought = Some(offset.clone());
         self.position = None;
         // What was acknowledged lies behind another position, which this server may not have reached.
-        self.acknowledged = Lsn::ZERO;
+        self.durable = None;
         self.items = Vec::new().into_iter();
         self.records.clear();
         if let Some(session) = self.session.take()
@@ -252,9 +262,9 @@ impl Source<ChangeKey, ChangeEvent> for PostgresSource {
                 "refusing to acknowledge a position the server has not sent: acknowledged {lsn}, received {received}"
             )));
         }
-        self.acknowledged = self.acknowledged.max(lsn);
+        self.durable = self.durable.max(Some(lsn));
         if let Some(session) = &self.session {
-            session.acknowledge(self.acknowledged);
+            session.acknowledge(lsn);
         }
         Ok(())
     }

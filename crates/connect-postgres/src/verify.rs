@@ -15,6 +15,10 @@ pub(crate) struct ServerState {
     pub(crate) identity: StreamIdentity,
     /// End of its WAL.
     pub(crate) wal_end: Lsn,
+    /// Its timeline.
+    pub(crate) timeline: u32,
+    /// Where its history left the timeline of the stored position, if it ever was on that one and is not now.
+    pub(crate) left_stored_timeline_at: Option<Lsn>,
 }
 
 /// Errors a slot that cannot be streamed from, whatever the position.
@@ -58,6 +62,7 @@ pub(crate) fn honoured(
         ))
         .with_fix(start_anew(name)));
     }
+    same_history(stored, server)?;
     if resume > server.wal_end {
         return Err(ConnectError::offset(format!(
             "the stored position is beyond the server's WAL, so it belongs to another history of this server: stored \
@@ -67,6 +72,34 @@ pub(crate) fn honoured(
         .with_fix("restore the server to a state that contains the position, or remove the stored offset to start anew"));
     }
     Ok(())
+}
+
+/// Errors a position behind the point at which the server's history left the one it belongs to: a standby was promoted that
+/// had not received everything.
+fn same_history(stored: &StoredPosition, server: &ServerState) -> Result<(), ConnectError> {
+    let Some(timeline) = stored.timeline.filter(|timeline| *timeline != server.timeline) else {
+        return Ok(());
+    };
+    let resume = stored.position.resume_lsn;
+    let lost = |what: String| {
+        Err(ConnectError::offset(what).with_fix(
+            "what was delivered behind that point does not exist on this server: compare the two, then remove the stored \
+             offset to start anew",
+        ))
+    };
+    match server.left_stored_timeline_at {
+        Some(left_at) if resume <= left_at => Ok(()),
+        Some(left_at) => lost(format!(
+            "the stored position lies behind the point at which this server left its timeline: stored {resume} on \
+             timeline {timeline}, left at {left_at} for timeline {}",
+            server.timeline
+        )),
+        None => lost(format!(
+            "the stored position belongs to a timeline that this server never was on: stored {resume} on timeline \
+             {timeline}, server on {}",
+            server.timeline
+        )),
+    }
 }
 
 /// Errors a position of another cluster, database or slot.
@@ -110,11 +143,17 @@ mod tests {
             identity: identity(),
             position: Position::at(Lsn::new(lsn)),
             fingerprint: Fingerprint::of([]),
+            timeline: Some(1),
         }
     }
 
     fn server(wal_end: u64) -> ServerState {
-        ServerState { identity: identity(), wal_end: Lsn::new(wal_end) }
+        ServerState {
+            identity: identity(),
+            wal_end: Lsn::new(wal_end),
+            timeline: 1,
+            left_stored_timeline_at: None,
+        }
     }
 
     fn slot(confirmed: u64) -> SlotRow {
@@ -185,6 +224,21 @@ mod tests {
             let server = ServerState { identity, ..server(0x200) };
             lost(honoured(&stored(0x100), &server, Some(&slot(0x100))), &[word]);
         }
+    }
+
+    #[test]
+    fn del_33_a_position_behind_the_promotion_of_a_lagging_standby_is_lost() {
+        let promoted = |left_at: Option<u64>| ServerState {
+            timeline: 2,
+            left_stored_timeline_at: left_at.map(Lsn::new),
+            ..server(0x900)
+        };
+        let check = |left_at| honoured(&stored(0x100), &promoted(left_at), Some(&slot(0x80)));
+        assert!(check(Some(0x100)).is_ok());
+        lost(check(Some(0xFF)), &["0/100", "0/FF", "timeline 1", "timeline 2"]);
+        lost(check(None), &["0/100", "timeline 1"]);
+        let on_a_standby = StoredPosition { timeline: None, ..stored(0x100) };
+        assert!(honoured(&on_a_standby, &promoted(Some(0xFF)), Some(&slot(0x80))).is_ok());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::protocol::frame::Frame;
 use crate::slot::{CreateSlot, CreatedSlot, drop_command};
 use crate::start::StartReplication;
 use crate::stream::ReplicationStream;
+use crate::timeline::switch_point;
 use crate::transport::{Peer, Transport};
 use crate::{Error, Lsn};
 
@@ -289,6 +290,23 @@ impl ReplicationClient {
         })
     }
 
+    /// Where the history of the server, which is on timeline `current` now, left another timeline; `None` when it never
+    /// was on that one. What lies behind that position on the other timeline is not part of this server's history.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReplicationClient::query`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ReplicationClient::query`].
+    pub async fn left_timeline_at(&mut self, current: u32, timeline: u32) -> Result<Option<Lsn>, Error> {
+        let answer = self.query(&format!("TIMELINE_HISTORY {current}")).await?;
+        let history =
+            answer.value("content").ok_or_else(|| Error::protocol("TIMELINE_HISTORY returned no content"))?;
+        switch_point(history, timeline)
+    }
+
     /// Creates a slot.
     ///
     /// The server waits for every running transaction of the whole cluster that has written something, possibly for
@@ -361,9 +379,7 @@ impl ReplicationClient {
         self.send_command(&command).await?;
         let frame = self.message("starting the stream").await?;
         match frame.tag {
-            tag::COPY_BOTH_RESPONSE => {
-                Ok(ReplicationStream::new(self.link, start.start(), &start.settings, sender_timeout))
-            }
+            tag::COPY_BOTH_RESPONSE => Ok(ReplicationStream::new(self.link, start, sender_timeout)),
             tag::ERROR_RESPONSE => Err(Error::Server(Box::new(backend::server_message(&frame.body)?))),
             other => Err(unexpected(other, "starting the stream")),
         }

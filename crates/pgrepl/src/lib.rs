@@ -45,6 +45,7 @@ mod quote;
 mod slot;
 mod start;
 mod stream;
+mod timeline;
 mod transport;
 
 pub use cancel::CancelHandle;

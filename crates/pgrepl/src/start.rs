@@ -30,6 +30,7 @@ pub enum Origin {
 pub struct StartReplication {
     slot: String,
     start: Lsn,
+    acknowledged: Lsn,
     protocol_version: u32,
     publications: Vec<String>,
     binary: bool,
@@ -46,6 +47,7 @@ impl StartReplication {
         Self {
             slot: slot.into(),
             start,
+            acknowledged: start,
             protocol_version: 1,
             publications: Vec::new(),
             binary: false,
@@ -60,6 +62,22 @@ impl StartReplication {
     /// Where the stream starts.
     pub(crate) fn start(&self) -> Lsn {
         self.start
+    }
+
+    /// What is durable when the stream starts, and so what the first status reports as flushed. The start position
+    /// without this.
+    ///
+    /// Lower than the start position when something that was received before is still on its way: the server must
+    /// not forget it yet. Never higher.
+    #[must_use]
+    pub fn acknowledged(mut self, position: Lsn) -> Self {
+        self.acknowledged = position.min(self.start);
+        self
+    }
+
+    /// What is durable when the stream starts.
+    pub(crate) fn durable(&self) -> Lsn {
+        self.acknowledged
     }
 
     /// `pgoutput` protocol version, 1 to 4.

@@ -43,7 +43,8 @@ struct Open {
     origin: Option<Origin>,
     /// Made with the first change, when an Origin message can no longer come.
     transaction: Option<Arc<Transaction>>,
-    /// Ordinal of the next change.
+    /// Ordinal of the next change: its index among all that the server sent of the transaction, captured or not, so
+    /// that it does not depend on what is captured today.
     next: u64,
     /// Changes before this ordinal were delivered by an earlier run.
     delivered: u64,
@@ -131,6 +132,16 @@ impl Assembler {
         if open.commit_lsn.as_u64() != commit.commit_lsn {
             return Err(broken("Commit of another transaction than Begin", commit.commit_lsn));
         }
+        if open.next < open.delivered {
+            return Err(ConnectError::offset(format!(
+                "the transaction that was partly delivered came again with fewer changes: commit {}, delivered {}, now {}",
+                open.commit_lsn, open.delivered, open.next
+            ))
+            .with_fix(
+                "its publication publishes less than before: to read the whole transaction again, remove \
+                 transaction_commit_lsn and transaction_changes_delivered from the stored offset",
+            ));
+        }
         let end_lsn = Lsn::new(commit.end_lsn);
         self.position = Position {
             resume_lsn: self.position.resume_lsn.max(end_lsn),
@@ -162,6 +173,13 @@ impl Assembler {
             new: new.map(|new| payload.slice_ref(new.as_bytes())),
         };
         self.change(operation, lsn, body, payload.len())
+    }
+
+    /// A change of the open transaction that gives no record.
+    pub(crate) fn uncaptured(&mut self, lsn: Lsn) -> Result<(), ConnectError> {
+        let open = self.open.as_mut().ok_or_else(|| broken("change outside a transaction", lsn.as_u64()))?;
+        open.next = open.next.saturating_add(1);
+        Ok(())
     }
 
     /// A truncated table that is captured.

@@ -88,6 +88,33 @@ fn del_08_a_restart_inside_a_transaction_skips_exactly_what_was_delivered() {
 }
 
 #[test]
+fn what_is_captured_today_does_not_shift_what_is_skipped() {
+    // Delivered up to the fourth change; the first three were captured then and are not any more.
+    let open = Some(OpenTransaction { commit_lsn: Lsn::new(0x100), delivered: 4 });
+    let mut assembler = at(Position { open, ..Position::at(Lsn::new(0x10)) });
+    assembler.begin(&begin(0x100)).unwrap();
+    for _ in 0..3 {
+        assembler.uncaptured(Lsn::new(0x20)).unwrap();
+    }
+    for _ in 3..6 {
+        insert(&mut assembler, 0x20);
+    }
+    assembler.commit(&commit(0x100)).unwrap();
+    let ordinals: Vec<u64> = taken(&mut assembler).into_iter().map(|(ordinal, ..)| ordinal).collect();
+    assert_eq!(ordinals, [4, 5]);
+}
+
+#[test]
+fn a_transaction_that_comes_again_with_fewer_changes_than_were_delivered_is_refused() {
+    let open = Some(OpenTransaction { commit_lsn: Lsn::new(0x100), delivered: 4 });
+    let mut assembler = at(Position { open, ..Position::at(Lsn::new(0x10)) });
+    assembler.begin(&begin(0x100)).unwrap();
+    insert(&mut assembler, 0x20);
+    let error = assembler.commit(&commit(0x100)).unwrap_err();
+    assert!(matches!(error, ConnectError::Offset(_)), "{error}");
+}
+
+#[test]
 fn del_04_a_transaction_with_lower_row_lsns_that_commits_later_is_not_skipped() {
     let mut assembler = at(Position::at(Lsn::new(0x230)));
     assembler.begin(&begin(0x300)).unwrap();

@@ -11,6 +11,7 @@
 //! invalidated. After that the connection is closed and the position kept.
 
 mod heartbeat;
+mod message;
 mod relations;
 pub(crate) mod start;
 mod topics;
@@ -20,19 +21,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use crabka_connect::ConnectError;
-use crabka_pgoutput::{Decoder, Message};
-use crabka_pgrepl::{Lsn, ReplicationStream, ServerMessage, StreamEvent};
+use crabka_pgoutput::Decoder;
+use crabka_pgrepl::{Lsn, ReplicationStream, StreamEvent};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::heartbeat::HeartbeatTimer;
-use self::relations::{RelationCache, WireRelation};
+use self::relations::RelationCache;
 use crate::assemble::{Assembler, Batch};
 use crate::classify::replication_error;
-use crate::event::Operation;
 
 /// A batch is handed on at this many changes, so that `poll` never waits for more.
 const BATCH_CHANGES_MAX: usize = 1024;
@@ -47,6 +46,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The publication does not exist where the slot stands, whether it exists now or not.
 const PUBLICATION_FIX: &str = "a publication must exist before its slot is made, and until the slot has passed its last \
     change: drop the slot, run `crabka init`, and take the rows changed meanwhile from a new snapshot";
+
+/// How long a server in fast shutdown is let wait for changes in flight to become durable; never longer than the unread
+/// limit. Well below the minute that `pg_ctl stop` waits.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a session ended without an error.
 #[derive(Debug)]
@@ -111,7 +114,6 @@ pub(crate) struct SessionOptions {
     pub(crate) unread_limit: Duration,
     pub(crate) heartbeat_interval: Duration,
     pub(crate) truncate_events: bool,
-    pub(crate) message_events: bool,
     /// Whether the stream carries binary values.
     pub(crate) binary: bool,
 }
@@ -259,6 +261,7 @@ impl Session {
             if !self.assembler.batch().items.is_empty() {
                 return Ok(());
             }
+            self.let_the_server_stop()?;
             tokio::select! {
                 biased;
                 // 1. As in `wait_for_room`.
@@ -281,6 +284,20 @@ impl Session {
         }
     }
 
+    /// A server in fast shutdown asks for a position past its last record until it gets it. When what is in flight does
+    /// not become durable, it cannot have it, and must not be kept waiting: the connection is closed, the position kept.
+    fn let_the_server_stop(&self) -> Result<(), ConnectError> {
+        let patience = self.options.unread_limit.min(SHUTDOWN_PATIENCE);
+        if !self.heartbeat.asked_in_vain_for(patience, Instant::now()) {
+            return Ok(());
+        }
+        Err(ConnectError::transient(format!(
+            "the server is shutting down and waits for changes that do not become durable: connection closed, position \
+             kept at {}",
+            self.assembler.emitted().resume_lsn
+        )))
+    }
+
     fn batch_is_full(&self) -> bool {
         let batch = self.assembler.batch();
         batch.items.len() >= BATCH_CHANGES_MAX || batch.bytes >= self.options.batch_bytes
@@ -301,113 +318,13 @@ impl Session {
             StreamEvent::KeepAlive { wal_end, reply_requested, .. } => {
                 self.assembler.keepalive(wal_end);
                 if reply_requested {
-                    self.heartbeat.asked();
+                    self.heartbeat.asked(Instant::now());
                 }
                 Ok(())
             }
             StreamEvent::Notice { notice } => self.notice(&notice),
             StreamEvent::Ended => Err(ConnectError::transient("the server ended the replication stream")),
         }
-    }
-
-    async fn message(&mut self, start: Lsn, payload: Bytes) -> Result<(), ConnectError> {
-        let message = self.decoder.decode(&payload).map_err(|error| {
-            ConnectError::bug(format!("undecodable message at {start}")).with_source(error)
-        })?;
-        match message {
-            Message::Insert(insert) => match self.relations.captured(insert.relation, start)? {
-                Some(relation) => {
-                    self.assembler.row(relation, Operation::Insert, start, &payload, None, Some(insert.new))
-                }
-                None => Ok(()),
-            },
-            Message::Update(update) => match self.relations.captured(update.relation, start)? {
-                Some(relation) => self.assembler.row(
-                    relation,
-                    Operation::Update,
-                    start,
-                    &payload,
-                    update.old,
-                    Some(update.new),
-                ),
-                None => Ok(()),
-            },
-            Message::Delete(delete) => match self.relations.captured(delete.relation, start)? {
-                Some(relation) => {
-                    self.assembler.row(relation, Operation::Delete, start, &payload, Some(delete.old), None)
-                }
-                None => Ok(()),
-            },
-            Message::Begin(begin) => self.assembler.begin(&begin),
-            Message::Commit(commit) => self.assembler.commit(&commit),
-            Message::Origin(origin) => {
-                self.assembler.origin(origin.lsn, origin.name);
-                Ok(())
-            }
-            Message::Relation(relation) => {
-                let relation = WireRelation::from(&relation);
-                self.relation(relation).await
-            }
-            Message::Truncate(truncate) if self.options.truncate_events => {
-                for oid in truncate.relations.iter() {
-                    if let Some(relation) = self.relations.captured(oid, start)? {
-                        self.assembler.truncate(
-                            relation,
-                            start,
-                            truncate.cascade,
-                            truncate.restart_identity,
-                        )?;
-                    }
-                }
-                Ok(())
-            }
-            Message::LogicalMessage(message) if self.options.message_events => {
-                self.assembler.message(&message, &payload)
-            }
-            // A Type message names a type that the catalogue is asked about anyway. 18 may send a Stream Abort that
-            // nobody asked for; it carries nothing outside streaming.
-            Message::Truncate(_)
-            | Message::LogicalMessage(_)
-            | Message::Type(_)
-            | Message::StreamAbort(_) => Ok(()),
-            _ => Err(ConnectError::bug(format!(
-                "a message of streamed or two-phase transactions at {start}, which were not asked for"
-            ))),
-        }
-    }
-
-    /// A notice never ends the stream, with one exception: 18 tells of a missing publication only by a warning, and
-    /// skips its changes.
-    fn notice(&self, notice: &ServerMessage) -> Result<(), ConnectError> {
-        if notice.sqlstate() == "55000" && notice.message().contains("skipped loading publication") {
-            return Err(ConnectError::configuration(format!(
-                "the publication does not exist at the slot's position, and the server skips its changes: {}",
-                notice.message()
-            ))
-            .with_sqlstate(notice.sqlstate())
-            .with_fix(PUBLICATION_FIX));
-        }
-        tracing::info!(
-            severity = notice.severity(),
-            sqlstate = notice.sqlstate(),
-            "notice: {}",
-            notice.message()
-        );
-        Ok(())
-    }
-
-    async fn relation(&mut self, relation: WireRelation) -> Result<(), ConnectError> {
-        // The catalogue may be slow; the server must hear from us meanwhile.
-        let known = tokio::select! {
-            biased;
-            ended = self.stream.keep_alive() => return Err(ended_by_feedback(ended)),
-            known = self.relations.learn(relation) => known?,
-        };
-        if self.options.binary && known.captured && !known.binary_is_known {
-            tracing::info!(table = %known.name, "a column has no known binary form: switching the stream to text");
-            self.ending = Some(End::TextNeeded);
-        }
-        Ok(())
     }
 }
 

@@ -163,19 +163,20 @@ impl RelationCache {
         if self.is_listed(&wire.name) {
             return Ok(true);
         }
+        // Whatever else comes was a partition or child of a listed table when it was written, also where it has been
+        // detached or dropped since and the catalogue no longer knows.
+        if self.only_listed_is_published {
+            return Ok(true);
+        }
         if let Some(ancestors) = catalog::ancestors(&self.sql, wire.oid).await? {
             return Ok(ancestors.iter().any(|ancestor| self.is_listed(ancestor)));
         }
-        // Dropped since: it has no parents to be asked for. Where the publication names listed tables only, it can only
-        // be a partition or child of one of them.
-        if !self.only_listed_is_published {
-            tracing::warn!(
-                table = %wire.name,
-                "changes of a table that was dropped since are left out: it is not listed, and whether it was a \
-                 partition of a listed table cannot be known any more"
-            );
-        }
-        Ok(self.only_listed_is_published)
+        tracing::warn!(
+            table = %wire.name,
+            "changes of a table that was dropped since are left out: it is not listed, and whether it was a partition of \
+             a listed table cannot be known any more"
+        );
+        Ok(false)
     }
 
     async fn learn_types(&mut self, wire: &WireRelation) -> Result<(), ConnectError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crabka_connect::ConnectError;
-use crabka_pgrepl::{CreateSlot, Lsn, ReplicationClient, SlotSnapshot, StartReplication};
+use crabka_pgrepl::{CreateSlot, Lsn, ReplicationClient, SlotSnapshot, StartReplication, SystemIdentity};
 
 use super::relations::RelationCache;
 use super::topics::TopicOwners;
@@ -28,13 +28,17 @@ pub(crate) struct Started {
     pub(crate) identity: StreamIdentity,
     /// Where it started.
     pub(crate) position: Position,
+    /// The server's timeline; `None` on a standby.
+    pub(crate) timeline: Option<u32>,
 }
 
-/// Starts at `stored`, or without one at the slot's own position.
+/// Starts at `stored`, or without one at the slot's own position. The server is told that everything up to `durable` is
+/// durable (the start position without it): what was received behind that may still be on its way.
 pub(crate) async fn start(
     config: &PostgresSourceConfig,
     source: &Arc<SourceInfo>,
     stored: Option<StoredPosition>,
+    durable: Option<Lsn>,
     text_only: bool,
 ) -> Result<Started, ConnectError> {
     let sql = SqlConnection::connect(&config.connection).await?;
@@ -52,7 +56,8 @@ pub(crate) async fn start(
     // The same server for both connections, also where a URL names several.
     let connection = config.connection.clone().pinned_to(sql.peer());
     let mut client = ReplicationClient::connect(&connection).await.map_err(connecting)?;
-    let position = place(config, &sql, &mut client, &server, &identity, stored.as_ref()).await?;
+    let system = client.identify_system().await.map_err(connecting)?;
+    let position = place(config, &sql, &mut client, (&server, &system), &identity, stored.as_ref()).await?;
     let publication = published(config, &sql).await?;
     let reserved = vec![config.message_topic(), config.heartbeat_topic()];
     let topics = TopicOwners::new(config.topic_prefix.clone(), reserved);
@@ -63,6 +68,7 @@ pub(crate) async fn start(
         .publications([&config.publication])
         .messages(config.message_events)
         .binary(binary)
+        .acknowledged(durable.unwrap_or(position.resume_lsn))
         .settings(config.stream);
     let stream = client
         .start_replication(&start)
@@ -77,11 +83,12 @@ pub(crate) async fn start(
         unread_limit: config.unread_limit,
         heartbeat_interval: config.heartbeat_interval,
         truncate_events: config.truncate_events,
-        message_events: config.message_events,
         binary,
     };
     let assembler = Assembler::new(Arc::clone(source), position);
-    Ok(Started { session: Session::spawn(stream, relations, assembler, options), identity, position })
+    let session = Session::spawn(stream, relations, assembler, options);
+    let timeline = (!server.in_recovery).then_some(system.timeline);
+    Ok(Started { session, identity, position, timeline })
 }
 
 fn supported(server: &ServerInfo) -> Result<(), ConnectError> {
@@ -106,7 +113,7 @@ async fn place(
     config: &PostgresSourceConfig,
     sql: &SqlConnection,
     client: &mut ReplicationClient,
-    server: &ServerInfo,
+    (server, system): (&ServerInfo, &SystemIdentity),
     identity: &StreamIdentity,
     stored: Option<&StoredPosition>,
 ) -> Result<Position, ConnectError> {
@@ -118,8 +125,13 @@ async fn place(
     }
     let slot = catalog::slot(sql, &config.slot).await?;
     if let Some(stored) = stored {
-        let system = client.identify_system().await.map_err(connecting)?;
-        let state = ServerState { identity: identity.clone(), wal_end: system.position };
+        let state = ServerState {
+            identity: identity.clone(),
+            wal_end: system.position,
+            timeline: system.timeline,
+            left_stored_timeline_at: left_stored_timeline_at(client, system.timeline, stored.timeline)
+                .await?,
+        };
         verify::honoured(stored, &state, slot.as_ref())?;
         return Ok(stored.position);
     }
@@ -132,6 +144,20 @@ async fn place(
         None => return Err(missing_slot(config)),
     };
     slot_position(&slot, &server.database)
+}
+
+async fn left_stored_timeline_at(
+    client: &mut ReplicationClient,
+    current: u32,
+    stored: Option<u32>,
+) -> Result<Option<Lsn>, ConnectError> {
+    match stored {
+        // The first timeline has no history, and no history speaks of later ones.
+        Some(stored) if stored < current => {
+            client.left_timeline_at(current, stored).await.map_err(connecting)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Makes the publication, then the slot: a publication made later does not exist at the slot's position.

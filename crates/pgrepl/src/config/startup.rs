@@ -10,7 +10,7 @@ use std::fmt::Write;
 use super::Config;
 
 /// Settings that decide how values are written, and those that could end a long session.
-pub const PINNED_SETTINGS: [(&str, &str); 12] = [
+pub const PINNED_SETTINGS: [(&str, &str); 13] = [
     ("datestyle", "ISO"),
     ("intervalstyle", "postgres"),
     ("extra_float_digits", "3"),
@@ -19,6 +19,8 @@ pub const PINNED_SETTINGS: [(&str, &str); 12] = [
     ("lc_monetary", "C"),
     ("search_path", "pg_catalog"),
     ("quote_all_identifiers", "off"),
+    // PostgreSQL 18 tells of a missing publication by a warning only.
+    ("client_min_messages", "warning"),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
     ("idle_in_transaction_session_timeout", "0"),

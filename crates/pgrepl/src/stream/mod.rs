@@ -29,7 +29,7 @@ use crate::link::Link;
 use crate::protocol::backend::{self, CopyData, tag};
 use crate::protocol::frame::Frame;
 use crate::transport::Peer;
-use crate::{Error, Lsn};
+use crate::{Error, Lsn, StartReplication};
 
 const STREAMING: &str = "streaming";
 
@@ -116,12 +116,8 @@ impl std::fmt::Debug for ReplicationStream {
 }
 
 impl ReplicationStream {
-    pub(crate) fn new(
-        link: Link,
-        start: Lsn,
-        settings: &StreamSettings,
-        sender_timeout: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(link: Link, start: &StartReplication, sender_timeout: Option<Duration>) -> Self {
+        let settings = &start.settings;
         let status = match sender_timeout {
             Some(timeout) if !timeout.is_zero() => {
                 settings.status_interval.min(timeout.checked_div(3).unwrap_or(timeout))
@@ -137,9 +133,9 @@ impl ReplicationStream {
             intervals,
             clock: settings.clock,
             started,
-            received: start,
-            acknowledged: start,
-            flush_sent: start,
+            received: start.start(),
+            acknowledged: start.durable(),
+            flush_sent: start.durable(),
             last_status: Duration::ZERO,
             none_sent: true,
             reply_requested: false,
