@@ -14,7 +14,7 @@ use crate::setup::SetupRequest;
 /// The form in which the server sends values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BinaryMode {
-    /// Decided at start: see [`PostgresSourceConfig::binary`].
+    /// The faster one over the usual shapes: text, see [`PostgresSourceConfig::binary`].
     #[default]
     Auto,
     /// Text, which every type has.
@@ -53,7 +53,7 @@ pub struct PostgresSourceConfig {
     pub tables: Vec<TablePattern>,
     /// `publish_via_partition_root` of a publication made by the source.
     pub publish_via_partition_root: bool,
-    /// Text or binary values. `Auto` takes text: see `docs/adr/`.
+    /// Text or binary values. `Auto` takes text: see `docs/adr/0004-auto-means-text.md`.
     pub binary: BinaryMode,
     /// Whether TRUNCATE becomes records. Off by default, as in Debezium (`skipped.operations`).
     pub truncate_events: bool,
