@@ -83,10 +83,18 @@ impl Reader {
         offset: Option<SourceOffset>,
     ) -> Result<Self, ConnectError> {
         let mut reader = Self::new(config);
-        if let Some(offset) = offset {
-            reader.source.seek(offset).await?;
+        let Some(offset) = offset else { return Ok(reader) };
+        // The server may not have noticed yet that the reader before is gone: as a host does, try again.
+        let deadline = Instant::now() + ARRIVAL_LIMIT;
+        loop {
+            match reader.source.seek(offset.clone()).await {
+                Ok(()) => return Ok(reader),
+                Err(error) if error.is_transient() && Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(reader)
     }
 
     /// One poll, retried while the error is transient, as a host does.
