@@ -171,7 +171,7 @@ pub struct ChangeEvent {
     pub part: ChangePart,
     /// Start of the change's WAL record; for a message the end of its record, for a heartbeat the idle position.
     pub lsn: Lsn,
-    /// Index of the change in its transaction, from 0.
+    /// Index of the change among all that the server sent of its transaction, captured or not, from 0.
     pub ordinal: u64,
     /// The transaction; `None` for a non-transactional message and a heartbeat.
     pub transaction: Option<Arc<Transaction>>,
