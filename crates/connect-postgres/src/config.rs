@@ -5,7 +5,7 @@ use std::time::Duration;
 use crabka_connect::ConnectError;
 use crabka_pgrepl::StreamSettings;
 
-use crate::catalog::TablePattern;
+use crate::catalog::{TableName, TablePattern};
 use crate::envelope::topic;
 use crate::position::Fingerprint;
 use crate::records::DeleteRecords;
@@ -51,6 +51,10 @@ pub struct PostgresSourceConfig {
     /// Captured tables; empty for all tables of the publication. Partitions and inheritance children of a listed
     /// table are captured with it.
     pub tables: Vec<TablePattern>,
+    /// Never captured, whatever `tables` and the publication say: a table that is written because of what the source
+    /// delivers, such as one that keeps checkpoints, would feed itself for ever. Its changes move the position on, as
+    /// those of any other table that is not captured.
+    pub excluded: Vec<TableName>,
     /// `publish_via_partition_root` of a publication made by the source.
     pub publish_via_partition_root: bool,
     /// Text or binary values. `Auto` takes text: see `docs/adr/0004-auto-means-text.md`.
@@ -93,6 +97,7 @@ impl PostgresSourceConfig {
             slot_mode: SlotMode::default(),
             publication: name.to_owned(),
             tables: Vec::new(),
+            excluded: Vec::new(),
             publish_via_partition_root: false,
             binary: BinaryMode::default(),
             truncate_events: false,
@@ -105,6 +110,20 @@ impl PostgresSourceConfig {
             slot_creation_timeout: Duration::from_secs(60),
             stream: StreamSettings::default(),
         })
+    }
+
+    /// Refuses a table that is asked for and excluded.
+    pub(crate) fn validate(&self) -> Result<(), ConnectError> {
+        let listed = |name: &&TableName| {
+            self.tables.iter().any(|pattern| matches!(pattern, TablePattern::Table(table) if table == *name))
+        };
+        match self.excluded.iter().find(listed) {
+            Some(name) => Err(ConnectError::configuration(format!(
+                "a table that is written with each checkpoint cannot be captured, it would feed itself: {name}"
+            ))
+            .with_fix("leave it out of source.tables, or keep checkpoints in another table")),
+            None => Ok(()),
+        }
     }
 
     /// What publication and slot must be, for [`setup::plan`](crate::setup::plan).
@@ -144,6 +163,20 @@ fn default_slot_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_cannot_be_listed_and_excluded() {
+        let table = |name: &str| TableName { schema: "public".to_owned(), table: name.to_owned() };
+        let mut config =
+            PostgresSourceConfig::new("orders", "postgres://app@localhost".parse().unwrap()).unwrap();
+        config.excluded = vec![table("crabka_checkpoint")];
+        config.tables = vec![TablePattern::Schema("public".to_owned()), TablePattern::Table(table("orders"))];
+        config.validate().unwrap();
+        config.tables.push(TablePattern::Table(table("crabka_checkpoint")));
+        let error = config.validate().unwrap_err();
+        assert!(matches!(error, ConnectError::Configuration(_)), "{error}");
+        assert!(error.message().ends_with(": public.crabka_checkpoint"), "{error}");
+    }
 
     #[test]
     fn slot_names_are_made_of_allowed_letters() {

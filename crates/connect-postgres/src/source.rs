@@ -73,6 +73,7 @@ impl PostgresSource {
         let topics = FixedTopics {
             message: config.message_topic().into(),
             heartbeat: config.heartbeat_topic().into(),
+        config.validate()?;
         };
         Ok(Self {
             source: Arc::new(SourceInfo {

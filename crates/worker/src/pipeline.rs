@@ -15,7 +15,7 @@ use crabka_connect::{
 use crabka_connect_kafka::{
     KafkaCheckpointConfig, KafkaCheckpointStore, KafkaSink, KafkaSinkConfig, TopicSettings,
 };
-use crabka_connect_postgres::catalog::TablePattern;
+use crabka_connect_postgres::catalog::{TableName, TablePattern};
 use crabka_connect_postgres::classify::replication_error;
 use crabka_connect_postgres::envelope::{
     AbsentColumns, DebeziumConverter, DebeziumOptions, FlatConverter, FlatOptions, topic,
@@ -29,7 +29,7 @@ use futures_util::future::BoxFuture;
 
 use crate::config::{
     self, Binary, CheckpointConfig, CleanupPolicy, Compression, Config, DebeziumEnvelope, EnvelopeConfig,
-    FlatEnvelope, KafkaCheckpoint, Properties, Rejected, SinkConfig, SkippedOperations,
+    FlatEnvelope, KafkaCheckpoint, PostgresCheckpoint, Properties, Rejected, SinkConfig, SkippedOperations,
 };
 
 /// The runtime of a configuration, ready to run. Nothing is connected yet.
@@ -57,6 +57,10 @@ pub(crate) fn source(config: &Config) -> Result<PostgresSourceConfig, ConnectErr
     let options = &config.source;
     let mut source = PostgresSourceConfig::new(&config.name, connection(options.url.expose())?)?;
     source.tables = tables(&options.tables)?;
+    if let CheckpointConfig::Postgres(options) = &config.checkpoint {
+        // Whatever database it is in: one URL may lead to the same database as another.
+        source.excluded = vec![checkpoint_table(options)?];
+    }
     if let Some(slot) = &options.slot {
         source.slot.clone_from(slot);
     }
@@ -180,14 +184,21 @@ pub(crate) fn checkpoint_store(config: &Config) -> Result<Box<dyn CheckpointStor
         }
         CheckpointConfig::Postgres(options) => {
             let url = options.url.as_ref().unwrap_or(&config.source.url);
-            let TablePattern::Table(table) = options.table.parse()? else {
-                let message = format!("checkpoint.table is not one table: {}", options.table);
-                return Err(ConnectError::configuration(message));
-            };
-            Box::new(PostgresCheckpointStore::new(connection(url.expose())?).with_table(table))
+            let store = PostgresCheckpointStore::new(connection(url.expose())?);
+            Box::new(store.with_table(checkpoint_table(options)?))
         }
         CheckpointConfig::Memory => Box::new(MemoryCheckpointStore::new()),
     })
+}
+
+fn checkpoint_table(options: &PostgresCheckpoint) -> Result<TableName, ConnectError> {
+    match options.table.parse()? {
+        TablePattern::Table(table) => Ok(table),
+        TablePattern::Schema(_) | TablePattern::All => {
+            let message = format!("checkpoint.table is not one table: {}", options.table);
+            Err(ConnectError::configuration(message))
+        }
+    }
 }
 
 type OpenStore =

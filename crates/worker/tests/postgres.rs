@@ -275,6 +275,42 @@ async fn the_checkpoint_can_be_kept_in_a_table() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_table_in_the_captured_database_does_not_feed_itself() {
+    needs!(postgres);
+    for tables in ["[]", "[\"public.*\"]"] {
+        let database = Database::new().await;
+        let place = database.config();
+        let config = format!(
+            "name = {:?}\n[source]\nurl = {:?}\ntables = {tables}\nheartbeat_interval_ms = 1000\n\
+             [sink]\ntype = \"file\"\npath = {:?}\n[checkpoint]\nstore = \"postgres\"\n",
+            database.name,
+            database.url,
+            place.path("out"),
+        );
+        std::fs::write(place.path("crabka.toml"), config).unwrap();
+        database.run(include_str!("../../../migrations/003_checkpoint.sql")).await;
+        assert!(place.output("init", &[]).status.success());
+        let published = "pg_publication_tables WHERE tablename = 'crabka_checkpoint'";
+        assert_eq!(database.count(published).await, 1, "the server sends its changes");
+        let mut running = place.run(&[]);
+        database.run("INSERT INTO orders VALUES (1, 'a')").await;
+        until_ids(&mut running, &place, &[1]);
+        let saved = || async {
+            let saves =
+                "SELECT n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE relname = 'crabka_checkpoint'";
+            database.sql.query_one(saves, &[]).await.unwrap().get::<_, i64>(0)
+        };
+        let before = saved().await;
+        tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+        let saves = saved().await - before;
+        assert!(saves <= 6, "{saves} saves in 4 s with nothing to stream");
+        assert_eq!(ids(&place), [1], "nothing but the row, and heartbeats");
+        running.terminate();
+        database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tail_prints_lines_from_a_temporary_slot_and_leaves_nothing() {
     needs!(postgres);
     let database = Database::new().await;

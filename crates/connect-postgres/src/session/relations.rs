@@ -87,6 +87,7 @@ pub(crate) struct RelationCache {
     sql: SqlConnection,
     topics: TopicOwners,
     tables: Vec<TablePattern>,
+    excluded: Vec<TableName>,
     /// Whether the publication names nothing but what is listed.
     only_listed_is_published: bool,
     knowledge: Knowledge,
@@ -95,16 +96,21 @@ pub(crate) struct RelationCache {
 
 impl RelationCache {
     /// `tables` empty captures all.
-    pub(crate) fn new(sql: SqlConnection, topics: TopicOwners, tables: Vec<TablePattern>) -> Self {
+    pub(crate) fn new(
+        sql: SqlConnection,
+        topics: TopicOwners,
+        tables: Vec<TablePattern>,
+        excluded: Vec<TableName>,
+    ) -> Self {
         let (knowledge, entries) = (Knowledge::default(), HashMap::new());
-        Self { sql, topics, tables, only_listed_is_published: false, knowledge, entries }
+        Self { sql, topics, tables, excluded, only_listed_is_published: false, knowledge, entries }
     }
 
     /// Looks at what is published now. Refuses a publication of which two captured tables would share a topic; what
     /// joins it later is looked at when its Relation message comes.
     pub(crate) async fn claim_topics(&mut self, publication: &PublicationRow) -> Result<(), ConnectError> {
         for table in catalog::published_tables(&self.sql, &publication.name).await? {
-            if self.is_listed(&table.name) {
+            if self.is_listed(&table.name) && !self.excluded.contains(&table.name) {
                 self.topics.claim(&table.name)?;
             }
         }
@@ -160,6 +166,9 @@ impl RelationCache {
     }
 
     async fn is_captured(&self, wire: &WireRelation) -> Result<bool, ConnectError> {
+        if self.excluded.contains(&wire.name) {
+            return Ok(false);
+        }
         if self.is_listed(&wire.name) {
             return Ok(true);
         }

@@ -61,7 +61,7 @@ pub(crate) async fn start(
     let publication = published(config, &sql).await?;
     let reserved = vec![config.message_topic(), config.heartbeat_topic()];
     let topics = TopicOwners::new(config.topic_prefix.clone(), reserved);
-    let mut relations = RelationCache::new(sql, topics, config.tables.clone());
+    let mut relations = RelationCache::new(sql, topics, config.tables.clone(), config.excluded.clone());
     relations.claim_topics(&publication).await?;
     let binary = config.binary == BinaryMode::Binary && !text_only;
     let start = StartReplication::new(&config.slot, position.resume_lsn)

@@ -310,7 +310,8 @@ options! {
     PostgresCheckpoint in "checkpoint" only "store" = "postgres" {
         /// The server: a libpq URL.
         url: Option<ConnectionUrl> = Preset::Means(None, "`source.url`");
-        /// The table, made by `migrations/003_checkpoint.sql` or `crabka init --with checkpoint`.
+        /// The table, made by `migrations/003_checkpoint.sql` or `crabka init --with checkpoint`. It is never captured:
+        /// each checkpoint would bring the next one.
         table: String = Preset::Is("public.crabka_checkpoint".to_owned()), check not_empty;
     }
 }
