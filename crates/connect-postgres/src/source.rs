@@ -15,6 +15,7 @@ use crate::event::{ChangeEvent, ChangeKey, SourceInfo};
 use crate::position::{Fingerprint, Position, StoredPosition, StreamIdentity};
 use crate::records::{ChangeRecord, Expander, FixedTopics, Placed};
 use crate::session::start::{self, Started};
+use crate::session::starting::Starting;
 use crate::session::{End, SessionHandle};
 use crate::verify::same_stream;
 
@@ -52,6 +53,8 @@ pub struct PostgresSource {
     /// Behind the last change of which all records were polled.
     position: Option<Position>,
     session: Option<SessionHandle>,
+    /// A session on its way, of which the poll that began it was dropped.
+    starting: Option<Starting>,
     items: std::vec::IntoIter<Item>,
     records: VecDeque<Placed>,
     /// Everything before it is durable and stored: the position sought, or that of the slot at a first start, moved on by
@@ -70,10 +73,10 @@ impl PostgresSource {
     ///
     /// [`ConnectError::Configuration`] when the configuration contradicts itself.
     pub fn new(config: PostgresSourceConfig) -> Result<Self, ConnectError> {
+        config.validate()?;
         let topics = FixedTopics {
             message: config.message_topic().into(),
             heartbeat: config.heartbeat_topic().into(),
-        config.validate()?;
         };
         Ok(Self {
             source: Arc::new(SourceInfo {
@@ -88,6 +91,7 @@ impl PostgresSource {
             started_at: None,
             position: None,
             session: None,
+            starting: None,
             items: Vec::new().into_iter(),
             records: VecDeque::new(),
             durable: None,
@@ -114,14 +118,31 @@ impl PostgresSource {
     }
 
     async fn start(&mut self, stored: Option<StoredPosition>) -> Result<(), ConnectError> {
-        let Started { session, identity, position, timeline } =
-            start::start(&self.config, &self.source, stored, self.durable, self.text_only).await?;
+        let starting = self.starting.get_or_insert_with(|| {
+            let (config, source) = (self.config.clone(), Arc::clone(&self.source));
+            let (durable, text_only) = (self.durable, self.text_only);
+            Starting::spawn(move |stopped| async move {
+                let stop = async { drop(stopped.await) };
+                start::start(&config, &source, stored, durable, text_only, stop).await
+            })
+        });
+        let started = starting.finished().await;
+        self.starting = None;
+        let Started { session, identity, position, timeline } = started?;
+        // The start may have begun in an earlier poll.
+        session.acknowledge(self.durable.unwrap_or(Lsn::ZERO));
         self.durable = self.durable.or(Some(position.resume_lsn));
         self.timeline = timeline;
         self.identity = Some(identity);
         self.started_at = Some(position);
         self.session = Some(session);
         Ok(())
+    }
+
+    async fn give_up_starting(&mut self) {
+        if let Some(starting) = self.starting.take() {
+            starting.stop().await;
+        }
     }
 
     async fn start_at(&mut self, offset: &SourceOffset) -> Result<(), ConnectError> {
@@ -237,6 +258,7 @@ impl Source<ChangeKey, ChangeEvent> for PostgresSource {
         self.durable = None;
         self.items = Vec::new().into_iter();
         self.records.clear();
+        self.give_up_starting().await;
         if let Some(session) = self.session.take()
             && let Err(error) = session.stop().await
         {
@@ -270,8 +292,9 @@ impl Source<ChangeKey, ChangeEvent> for PostgresSource {
         Ok(())
     }
 
-    /// Ends the session. The last acknowledged position is sent to the server before.
+    /// Ends the session, and a creation of the slot that is still on its way. The last acknowledged position is sent to the server before.
     async fn close(&mut self) -> Result<(), ConnectError> {
+        self.give_up_starting().await;
         match self.session.take() {
             Some(session) => session.stop().await.map(drop),
             None => Ok(()),

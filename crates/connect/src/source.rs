@@ -22,7 +22,9 @@ use crate::{ConnectError, ConnectRecord, SourceOffset};
 /// # Cancel safety
 ///
 /// A host may not drop the future of `poll` or `poll_batch` unless the source documents that this loses
-/// nothing; the runtime never does.
+/// nothing, or is going to close the source and has not been given any record yet. The runtime does it in the second
+/// case only: when a stop finds the very first poll still waiting, it waits two seconds for it, drops it and calls
+/// [`close`](Source::close).
 #[async_trait]
 pub trait Source<K, V>: Send + Sync + 'static {
     /// Returns the next record and moves the read position behind it.

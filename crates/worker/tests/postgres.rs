@@ -181,6 +181,25 @@ async fn ops_25_a_lost_slot_has_its_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ops_25_sigterm_ends_the_wait_for_the_first_slot() {
+    needs!(postgres);
+    let server = PgServer::start().await.unwrap();
+    let database = Database::on(&server).await;
+    let place = database.config();
+    let writer = server.connect(&database.name).await.unwrap();
+    writer.batch_execute("BEGIN; INSERT INTO other VALUES (1)").await.unwrap();
+    let mut running = place.run(&[]);
+    running.until_log("creation of the replication slot is");
+    assert_eq!(database.slots().await, 1, "half made");
+    let began = std::time::Instant::now();
+    running.signal("TERM");
+    assert_eq!(running.code(), Some(0), "{}", running.log());
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}\n{}", began.elapsed(), running.log());
+    assert_eq!(database.slots().await, 0, "{}", running.log());
+    writer.batch_execute("COMMIT").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ops_25_a_second_sigint_ends_at_once() {
     needs!(postgres);
     let server = PgServer::start().await.unwrap();

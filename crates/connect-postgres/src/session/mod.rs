@@ -14,6 +14,7 @@ mod heartbeat;
 mod message;
 mod relations;
 pub(crate) mod start;
+pub(crate) mod starting;
 mod topics;
 
 use std::convert::Infallible;

@@ -33,13 +33,15 @@ pub(crate) struct Started {
 }
 
 /// Starts at `stored`, or without one at the slot's own position. The server is told that everything up to `durable` is
-/// durable (the start position without it): what was received behind that may still be on its way.
+/// durable (the start position without it): what was received behind that may still be on its way. `stop` ends the
+/// creation of a slot early.
 pub(crate) async fn start(
     config: &PostgresSourceConfig,
     source: &Arc<SourceInfo>,
     stored: Option<StoredPosition>,
     durable: Option<Lsn>,
     text_only: bool,
+    stop: impl Future<Output = ()>,
 ) -> Result<Started, ConnectError> {
     let sql = SqlConnection::connect(&config.connection).await?;
     let server = catalog::server_info(&sql).await?;
@@ -57,7 +59,8 @@ pub(crate) async fn start(
     let connection = config.connection.clone().pinned_to(sql.peer());
     let mut client = ReplicationClient::connect(&connection).await.map_err(connecting)?;
     let system = client.identify_system().await.map_err(connecting)?;
-    let position = place(config, &sql, &mut client, (&server, &system), &identity, stored.as_ref()).await?;
+    let position =
+        place(config, &sql, &mut client, (&server, &system), &identity, stored.as_ref(), stop).await?;
     let publication = published(config, &sql).await?;
     let reserved = vec![config.message_topic(), config.heartbeat_topic()];
     let topics = TopicOwners::new(config.topic_prefix.clone(), reserved);
@@ -116,10 +119,11 @@ async fn place(
     (server, system): (&ServerInfo, &SystemIdentity),
     identity: &StreamIdentity,
     stored: Option<&StoredPosition>,
+    stop: impl Future<Output = ()>,
 ) -> Result<Position, ConnectError> {
     if config.slot_mode == SlotMode::Temporary {
         return match stored {
-            None => temporary_slot(config, sql, client).await,
+            None => temporary_slot(config, sql, client, stop).await,
             Some(stored) => Err(gone_with_its_connection(config, stored)),
         };
     }
@@ -138,7 +142,7 @@ async fn place(
     let slot = match slot {
         Some(slot) => slot,
         None if config.slot_mode == SlotMode::CreateIfMissing => {
-            create_missing(config, sql).await?;
+            create_missing(config, sql, stop).await?;
             catalog::slot(sql, &config.slot).await?.ok_or_else(|| missing_slot(config))?
         }
         None => return Err(missing_slot(config)),
@@ -161,10 +165,14 @@ async fn left_stored_timeline_at(
 }
 
 /// Makes the publication, then the slot: a publication made later does not exist at the slot's position.
-async fn create_missing(config: &PostgresSourceConfig, sql: &SqlConnection) -> Result<(), ConnectError> {
+async fn create_missing(
+    config: &PostgresSourceConfig,
+    sql: &SqlConnection,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ConnectError> {
     let request = config.setup_request();
     let plan = setup::plan(sql, &request).await?;
-    setup::apply(sql, &config.connection, &request, &plan, std::future::pending()).await?;
+    setup::apply(sql, &config.connection, &request, &plan, stop).await?;
     Ok(())
 }
 
@@ -172,12 +180,13 @@ async fn temporary_slot(
     config: &PostgresSourceConfig,
     sql: &SqlConnection,
     client: &mut ReplicationClient,
+    stop: impl Future<Output = ()>,
 ) -> Result<Position, ConnectError> {
     // Before the slot: it must exist at the slot's position.
     published(config, sql).await?;
     let slot = CreateSlot::new(&config.slot).temporary(true).snapshot(SlotSnapshot::Nothing);
     let wait = config.setup_request().wait;
-    let created = setup::create_slot(sql, client, &slot, &wait, std::future::pending()).await?;
+    let created = setup::create_slot(sql, client, &slot, &wait, stop).await?;
     Ok(Position::at(created.consistent_point))
 }
 

@@ -6,9 +6,12 @@
 //!      +------------------------- acknowledge <------ outcome ---------------+
 //! ```
 //!
-//! The loop owns the source, the committer task owns the sink. A poll's future is never dropped (only an abort drops
-//! it, together with the source), so sources need no cancel safety.
+//! The loop owns the source, the committer task owns the sink. A poll's future is not dropped once the source has
+//! delivered something, so sources need no cancel safety. Only an abort drops it, together with the source; and a stop
+//! drops a *first* poll that has not come back after [`FIRST_POLL_GRACE`]: nothing can be lost by it, and the wait of a
+//! source that sets itself up in its first poll may be long.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -27,6 +30,10 @@ use crate::{ConnectError, ConnectRecord, Converter, ErrorClass, Source};
 /// Room that the encoding buffer gets at a time. Records share its allocation, so it bounds what one slow record
 /// keeps alive.
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// How long a stop waits for a source that has not delivered anything yet. Polls are short, so one that takes longer
+/// waits for something that may never come.
+const FIRST_POLL_GRACE: Duration = Duration::from_secs(2);
 
 /// What outlives an attempt.
 pub(super) struct Shared<K, V> {
@@ -90,6 +97,8 @@ pub(super) struct Session<'a, K, V> {
     pipeline: Pipeline,
     record_offsets: bool,
     idle: Duration,
+    /// The source has delivered something in this attempt.
+    has_delivered: bool,
 }
 
 impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
@@ -100,7 +109,7 @@ impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
         record_offsets: bool,
     ) -> Self {
         let idle = shared.limits.idle_min;
-        Self { shared, source, pipeline, record_offsets, idle }
+        Self { shared, source, pipeline, record_offsets, idle, has_delivered: false }
     }
 
     /// Runs until a graceful stop or the first error, and closes source and sink in both cases.
@@ -164,13 +173,22 @@ impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
         let polled = {
             let mut poll = source.poll_batch(limit, &mut shared.incoming);
             match futures_util::poll!(&mut poll) {
-                Poll::Ready(polled) => polled,
-                Poll::Pending => wait_for_poll(&mut poll, pipeline).await,
+                Poll::Ready(polled) => Some(polled),
+                Poll::Pending => {
+                    let commands = (!self.has_delivered).then(|| shared.commands.clone());
+                    wait_for_poll(&mut poll, pipeline, commands).await
+                }
             }
+        };
+        let Some(polled) = polled else {
+            // What it may have held is behind no position.
+            self.shared.incoming.clear();
+            return Ok(0);
         };
         let count = self.shared.incoming.len();
         self.pipeline.caught_up = count < limit;
         if count > 0 {
+            self.has_delivered = true;
             self.pipeline.received(count);
             reached(self.shared.observer.as_ref(), Point::Read).await;
             self.encode()?;
@@ -312,13 +330,26 @@ impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
 }
 
 /// Awaits a poll that is not ready at once. A failed batch does not end the wait: the poll's future must not be
-/// dropped, and polls are short.
-async fn wait_for_poll<T>(poll: &mut (impl Future<Output = T> + Unpin), pipeline: &mut Pipeline) -> T {
+/// dropped, and polls are short. With `commands`, for a source that has delivered nothing yet, a stop ends it after
+/// [`FIRST_POLL_GRACE`].
+async fn wait_for_poll<T>(
+    poll: &mut (impl Future<Output = T> + Unpin),
+    pipeline: &mut Pipeline,
+    commands: Option<watch::Receiver<Command>>,
+) -> Option<T> {
+    let may_end = commands.is_some();
+    let mut given_up = pin!(async move {
+        if let Some(commands) = commands {
+            stop_asked(commands).await;
+            sleep(FIRST_POLL_GRACE).await;
+        }
+    });
     loop {
         let deadline = pipeline.age_deadline();
         tokio::select! {
             biased;
-            polled = &mut *poll => return polled,
+            polled = &mut *poll => return Some(polled),
+            () = &mut given_up, if may_end => return None,
             () = pipeline.landed() => {}
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
         }

@@ -139,6 +139,51 @@ async fn a_stop_while_backing_off_or_opening_ends_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_long_for_a_first_poll() {
+    let parts = Parts::default();
+    parts.source().idle_time = Duration::from_secs(3600);
+    let runtime = parts.build();
+    let handle = runtime.handle();
+    let run = tokio::spawn(runtime.run());
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(handle.state(), Phase::Running);
+    let began = Instant::now();
+    handle.stop();
+    run.await.unwrap().unwrap();
+    assert_eq!(began.elapsed(), Duration::from_secs(2));
+    assert_eq!(parts.source().poll_calls, 1);
+    assert_eq!((parts.source().closed, parts.sink().closed), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_poll_that_comes_back_in_time_is_delivered() {
+    let parts = Parts::with(3);
+    parts.source().poll_time = Duration::from_secs(10);
+    let runtime = parts.build();
+    let handle = runtime.handle();
+    let run = tokio::spawn(runtime.run());
+    sleep(Duration::from_secs(9)).await;
+    handle.stop();
+    run.await.unwrap().unwrap();
+    assert_eq!((parts.delivered(), parts.saved()), (vec![1, 2, 3], 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_of_a_source_that_has_delivered_is_never_dropped() {
+    let parts = Parts::with(3);
+    let runtime = parts.build();
+    let handle = runtime.handle();
+    let run = tokio::spawn(runtime.run());
+    handle.until(|status| status.records_acknowledged == 3).await;
+    parts.source().idle_time = Duration::from_secs(60);
+    sleep(Duration::from_secs(1)).await;
+    parts.source().available = 6;
+    handle.stop();
+    run.await.unwrap().unwrap();
+    assert_eq!((parts.delivered(), parts.saved()), (vec![1, 2, 3, 4, 5, 6], 6));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_before_the_start_opens_nothing() {
     let parts = Parts::with(1);
     let runtime = parts.build();
