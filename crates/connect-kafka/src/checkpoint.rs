@@ -13,6 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use crabka_connect::{CheckpointStore, ConnectError, Headers, Scalar, SourceOffset};
+use rdkafka::ClientConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::classify;
@@ -117,13 +118,20 @@ fn age(entry: &Entry) -> (Reverse<i32>, i64) {
 ///
 /// `save` returns `Ok` when all in-sync replicas have the offset (`acks=all`).
 ///
+/// After a `save` that failed it may be unknown whether its offset is stored, or still will be. The next `load` or
+/// `save` waits until that is decided, and fails with a transient error while it is not: what `load` returns is
+/// replaced by nothing older, and by nothing that was saved before.
+///
 /// # Cancel safety
 ///
-/// A `save` that was dropped half-way leaves the old or the new offset; the next one comes after it.
+/// A `save` that was dropped half-way leaves the old or the new offset, as one that failed.
 pub struct KafkaCheckpointStore {
     config: KafkaCheckpointConfig,
     topics: Topics,
+    client: ClientConfig,
     producer: Producer,
+    /// A save has not ended well: its offset may be queued or on the wire, and the producer may be of no use any more.
+    unsettled: bool,
     /// Partitions of the topic, once it is known to be there and compacted.
     partitions: Option<i32>,
 }
@@ -145,12 +153,17 @@ impl KafkaCheckpointStore {
             return Err(ConnectError::configuration("timeout_ms and partitions must be at least 1"));
         }
         let timeout = Duration::from_millis(config.timeout_ms);
-        let client = properties::durable_producer(&config.bootstrap_servers, &config.properties)?;
-        let producer = Producer::new(&client, Rejectable::default(), Arc::default())?;
+        let mut client = properties::durable_producer(&config.bootstrap_servers, &config.properties)?;
+        if !config.properties.contains_key("socket.timeout.ms") {
+            // A request that nobody answers is sent again over a new connection when a save gives up on it, so that
+            // its outcome is known soon after the broker can be reached again.
+            client.set("socket.timeout.ms", config.timeout_ms.clamp(1_000, 60_000).to_string());
+        }
+        let producer = producer(&client)?;
         producer.reach(timeout).await?;
         let connection = properties::connection(&config.bootstrap_servers, &config.properties)?;
         let topics = Topics::new(&connection, timeout)?.describing(config.describe_topic);
-        Ok(Self { config, topics, producer, partitions: None })
+        Ok(Self { config, topics, client, producer, unsettled: false, partitions: None })
     }
 
     fn timeout(&self) -> Duration {
@@ -214,6 +227,30 @@ impl KafkaCheckpointStore {
         Ok(Some(offset))
     }
 
+    /// Waits until it is decided what became of a save that did not end well.
+    ///
+    /// The producer is left to it as long as it can go on: it sends the offset again under the same sequence number, so
+    /// that a copy that is still on its way through the network is worth nothing once this one has arrived. Given
+    /// up, such a copy could land behind what is read now.
+    async fn settle(&mut self) -> Result<(), ConnectError> {
+        if !self.unsettled {
+            return Ok(());
+        }
+        let timeout = self.timeout();
+        let settled = match self.producer.has_ended() {
+            true => self.producer.give_up(timeout).await,
+            false => self.producer.settle(timeout).await,
+        };
+        settled.map_err(|error| {
+            error.context(format!("an earlier position may still land in kafka topic {}", self.config.topic))
+        })?;
+        let fresh = producer(&self.client)?;
+        let mut old = std::mem::replace(&mut self.producer, fresh);
+        self.unsettled = false;
+        old.end(timeout).await;
+        Ok(())
+    }
+
     /// Releases the connections.
     pub async fn close(mut self) {
         let timeout = self.timeout();
@@ -224,6 +261,7 @@ impl KafkaCheckpointStore {
 #[async_trait]
 impl CheckpointStore for KafkaCheckpointStore {
     async fn load(&mut self, connector: &str) -> Result<Option<SourceOffset>, ConnectError> {
+        self.settle().await?;
         let partitions = self.topic().await?;
         let connection = properties::connection(&self.config.bootstrap_servers, &self.config.properties)?;
         let (topic, timeout) = (self.config.topic.clone(), self.timeout());
@@ -243,6 +281,7 @@ impl CheckpointStore for KafkaCheckpointStore {
     }
 
     async fn save(&mut self, connector: &str, offset: &SourceOffset) -> Result<(), ConnectError> {
+        self.settle().await?;
         self.topic().await?;
         let key = EntryKey { connector: connector.to_owned(), partition: offset.partition.clone() };
         let key = serde_json::to_vec(&key)
@@ -257,15 +296,22 @@ impl CheckpointStore for KafkaCheckpointStore {
             headers: &Headers::new(),
         };
         let context = || format!("position is not saved in kafka topic {}", self.config.topic);
+        self.unsettled = true;
         self.producer.send(record, self.timeout()).await.map_err(|error| error.context(context()))?;
-        // On a time-out the offset stays in the queue, before any later one.
         self.producer.settle(self.timeout()).await.map_err(|error| error.context(context()))?;
         if let Some(error) = self.producer.failure() {
             return Err(error.context(context()));
         }
         match self.producer.ledger().take_rejections().first() {
             Some(rejection) => Err(classify::with_code(rejection.code, Some(&self.config.topic), context())),
-            None => Ok(()),
+            None => {
+                self.unsettled = false;
+                Ok(())
+            }
         }
     }
+}
+
+fn producer(client: &ClientConfig) -> Result<Producer, ConnectError> {
+    Producer::new(client, Rejectable::default(), Arc::default())
 }

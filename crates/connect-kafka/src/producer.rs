@@ -243,6 +243,21 @@ impl Producer {
         }
     }
 
+    /// Whether an error has ended it: it takes no record any more, and those in its queue never leave it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.inner.as_ref().is_none_or(|inner| inner.client().fatal_error().is_some())
+    }
+
+    /// Gives up what is queued, and waits for what is on the wire.
+    ///
+    /// # Errors
+    ///
+    /// As [`settle`](Self::settle).
+    pub(crate) async fn give_up(&self, stall: Duration) -> Result<(), ConnectError> {
+        self.inner()?.purge(PurgeConfig::default().queue());
+        self.settle(stall).await
+    }
+
     /// Ends the producer: what is queued is given up, what is on the wire may finish for `grace`.
     ///
     /// # Cancel safety

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crabka_connect::{CheckpointStore, ErrorClass, SourceOffset};
 use crabka_connect_kafka::{KafkaCheckpointConfig, KafkaCheckpointStore};
-use crabka_testkit::{KafkaBroker, needs, unique_name};
+use crabka_testkit::{Direction, FaultProxy, KafkaBroker, Side, needs, unique_name};
 use rdkafka::ClientConfig;
+use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 use crate::support::{create, partitions, read, shared, topic_setting};
 
@@ -232,4 +234,91 @@ async fn a_position_survives_the_broker() {
     outcome.unwrap();
     assert_eq!(same.load("orders").await.unwrap(), Some(offset("a", 2)));
     assert_eq!(self::store(&servers, "offsets").await.load("orders").await.unwrap(), Some(offset("a", 2)));
+}
+
+/// No broker refuses a sequence number on demand, so librdkafka's own one does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_that_ends_the_producer_does_not_end_the_store() {
+    let broker = MockCluster::new(1).unwrap();
+    broker.create_topic("offsets", 1, 1).unwrap();
+    let mut config = store_config(&broker.bootstrap_servers(), "offsets");
+    (config.create_topic, config.describe_topic, config.timeout_ms) = (false, false, 5_000);
+    let mut store = KafkaCheckpointStore::open(config).await.unwrap();
+    store.save("orders", &offset("a", 1)).await.unwrap();
+    broker.request_errors(
+        RDKafkaApiKey::Produce,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER],
+    );
+    let error = store.save("orders", &offset("a", 2)).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Transient, "{error}");
+    assert_eq!(store.load("orders").await.unwrap(), Some(offset("a", 1)));
+    store.save("orders", &offset("a", 3)).await.unwrap();
+    assert_eq!(store.load("orders").await.unwrap(), Some(offset("a", 3)));
+}
+
+/// A broker that is reached through the proxy alone.
+async fn behind_a_proxy() -> (KafkaBroker, FaultProxy) {
+    let proxy = FaultProxy::start("127.0.0.1:1").unwrap();
+    let broker = KafkaBroker::builder().advertise(proxy.address()).start().await.unwrap();
+    proxy.set_target(broker.proxied_address().unwrap());
+    (broker, proxy)
+}
+
+fn impatient(proxy: &FaultProxy) -> KafkaCheckpointConfig {
+    let mut config = store_config(&proxy.address().to_string(), "offsets");
+    config.timeout_ms = 1_500;
+    // Longer than a save waits: the offset is sent again when nobody expects it any more.
+    config.properties.insert("socket.timeout.ms".to_owned(), "4000".to_owned());
+    config
+}
+
+/// Loads until it is answered, and makes sure that nothing lands in the topic afterwards.
+async fn load_for_good(store: &mut KafkaCheckpointStore, proxy: &FaultProxy) -> Option<SourceOffset> {
+    let servers = proxy.address().to_string();
+    let end = std::time::Instant::now() + Duration::from_secs(40);
+    let loaded = loop {
+        match store.load("orders").await {
+            Ok(loaded) => break loaded,
+            Err(error) => assert!(error.is_transient() && std::time::Instant::now() < end, "{error}"),
+        }
+    };
+    let entries = read(&servers, "offsets").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(read(&servers, "offsets").await, entries, "landed after {loaded:?} was loaded");
+    let mut another = self::store(&servers, "offsets").await;
+    assert_eq!(another.load("orders").await.unwrap(), loaded);
+    loaded
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_save_whose_connection_died_in_silence_does_not_land_after_a_load() {
+    needs!(kafka);
+    let (_broker, proxy) = behind_a_proxy().await;
+    let mut store = KafkaCheckpointStore::open(impatient(&proxy)).await.unwrap();
+    store.save("orders", &offset("a", 1)).await.unwrap();
+    // What is sent on the connections of now goes nowhere; new ones work.
+    proxy.half_open(Side::Server);
+    let error = store.save("orders", &offset("a", 2)).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Transient, "{error}");
+    load_for_good(&mut store, &proxy).await;
+    store.save("orders", &offset("a", 3)).await.unwrap();
+    assert_eq!(load_for_good(&mut store, &proxy).await, Some(offset("a", 3)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_save_that_was_held_up_does_not_land_after_a_load() {
+    needs!(kafka);
+    let (_broker, proxy) = behind_a_proxy().await;
+    let mut store = KafkaCheckpointStore::open(impatient(&proxy)).await.unwrap();
+    store.save("orders", &offset("a", 1)).await.unwrap();
+    proxy.blackhole(Direction::ToServer);
+    let error = store.save("orders", &offset("a", 2)).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Transient, "{error}");
+    let error = store.load("orders").await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Transient, "{error}");
+    assert!(error.to_string().contains("an earlier position may still land"), "{error}");
+    proxy.heal();
+    load_for_good(&mut store, &proxy).await;
+    store.save("orders", &offset("a", 3)).await.unwrap();
+    assert_eq!(load_for_good(&mut store, &proxy).await, Some(offset("a", 3)));
 }
