@@ -1,6 +1,8 @@
 //! The checkpoint store in a table, against a real server.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::time::Duration;
+
 use crabka_connect::{CheckpointStore, ErrorClass, Scalar, SourceOffset};
 use crabka_connect_postgres::catalog::TableName;
 use crabka_connect_postgres::{CHECKPOINT_TABLE_SQL, PostgresCheckpointStore};
@@ -111,5 +113,39 @@ async fn the_store_survives_a_server_restart() {
     server.stop(StopMode::Fast).await.unwrap();
     server.start_again().await.unwrap();
     // The connection is dead and nobody has noticed yet.
+    assert_eq!(store.load("orders").await.unwrap(), Some(offset("0/30")));
+}
+
+/// A save that nobody waits for any more, held up on the server by a lock, and a load after it.
+#[tokio::test]
+async fn a_save_that_was_given_up_does_not_land_after_a_load() {
+    crabka_testkit::needs!(postgres);
+    let server = PgServer::shared_default().await.unwrap();
+    let database = server.create_database("checkpoint").await.unwrap();
+    let mut client = server.connect(&database).await.unwrap();
+    client.batch_execute(CHECKPOINT_TABLE_SQL).await.unwrap();
+    let mut store = PostgresCheckpointStore::new(server.url(&database).parse().unwrap());
+    // The first one waits as an INSERT, the other one as an UPDATE.
+    for (stored, lock) in [
+        (None, "LOCK TABLE crabka_checkpoint IN SHARE MODE"),
+        (Some(offset("0/10")), "SELECT FROM crabka_checkpoint FOR UPDATE"),
+    ] {
+        if let Some(stored) = &stored {
+            store.save("orders", stored).await.unwrap();
+        }
+        let holder = client.transaction().await.unwrap();
+        holder.batch_execute(lock).await.unwrap();
+        let next = offset("0/20");
+        let held_up = tokio::time::timeout(Duration::from_secs(1), store.save("orders", &next));
+        held_up.await.expect_err("the lock holds it up");
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                       AND wait_event_type = 'Lock'";
+        assert_eq!(holder.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0), 1, "still at it");
+        assert_eq!(store.load("orders").await.unwrap(), stored);
+        holder.rollback().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(store.load("orders").await.unwrap(), stored, "landed after the load");
+    }
+    store.save("orders", &offset("0/30")).await.unwrap();
     assert_eq!(store.load("orders").await.unwrap(), Some(offset("0/30")));
 }
