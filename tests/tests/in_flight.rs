@@ -122,3 +122,19 @@ async fn changes_of_a_partition_that_was_detached_since_are_delivered() {
     assert_eq!(ids, [2, 150, 151]);
     again.close().await;
 }
+
+#[tokio::test]
+async fn ops_14_a_row_larger_than_the_queue_passes_alone() {
+    needs!(postgres);
+    let database = Database::new(TABLE).await;
+    let mut config = database.config(&["public.t"]);
+    config.queue_bytes = 1 << 20;
+    let mut reader = Reader::new(config);
+    reader.started().await;
+    database.run("INSERT INTO t VALUES (1, 'small'), (2, repeat('x', 20000000)), (3, 'small')").await;
+    database.run("INSERT INTO t VALUES (4, repeat('y', 5000000))").await;
+    let records = reader.take(4).await;
+    let lengths: Vec<usize> = records.iter().map(|r| r.column("v").as_str().unwrap().len()).collect();
+    assert_eq!(lengths, [5, 20_000_000, 5, 5_000_000]);
+    reader.close().await;
+}

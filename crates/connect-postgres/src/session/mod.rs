@@ -299,9 +299,12 @@ impl Session {
         )))
     }
 
+    /// Never without an item: the bytes may all be of the change that is held until the next message, and only that
+    /// message lets it leave.
     fn batch_is_full(&self) -> bool {
         let batch = self.assembler.batch();
-        batch.items.len() >= BATCH_CHANGES_MAX || batch.bytes >= self.options.batch_bytes
+        !batch.items.is_empty()
+            && (batch.items.len() >= BATCH_CHANGES_MAX || batch.bytes >= self.options.batch_bytes)
     }
 
     /// Looks at the value and not at whether it changed: who waited for the change has marked it as seen.
