@@ -174,10 +174,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report of a server that could not be reached: nothing else was looked at.
+    /// The report of a server that could not be reached: nothing else was looked at. What may work later is no finding
+    /// about the configuration.
     pub fn unreachable(error: &ConnectError) -> Self {
-        let finding = Finding::error(id::CONNECTION, error.message());
-        Self { findings: vec![Finding { fix: error.fix().map(str::to_owned), ..finding }] }
+        let finding = Finding::could_not_look(id::CONNECTION, error);
+        let severity = if error.is_transient() { Severity::CouldNotLook } else { Severity::Error };
+        Self { findings: vec![Finding { severity, ..finding }] }
     }
 
     /// The findings of that severity.

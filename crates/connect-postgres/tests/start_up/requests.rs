@@ -178,6 +178,12 @@ async fn ops_01_a_check_leaves_nothing_behind() {
 async fn an_unreachable_server_is_a_report_too() {
     let error = SqlConnection::connect_url("host=127.0.0.1 port=1 user=x").await.unwrap_err();
     let report = Report::unreachable(&error);
-    assert_eq!(the(&report, id::CONNECTION).severity, Severity::Error);
+    assert_eq!(the(&report, id::CONNECTION).severity, Severity::CouldNotLook);
     assert!(report.to_string().contains("connection"));
+
+    crabka_testkit::needs!(postgres);
+    let server = crabka_testkit::PgServer::shared_default().await.unwrap();
+    let error = SqlConnection::connect_url(&server.url("no_such_database")).await.unwrap_err();
+    let report = Report::unreachable(&error);
+    assert_eq!(the(&report, id::CONNECTION).severity, Severity::Error, "the operator must act: {report}");
 }
