@@ -11,6 +11,9 @@ use crate::position::Fingerprint;
 use crate::records::DeleteRecords;
 use crate::setup::SetupRequest;
 
+/// What the server keeps of a name; the rest it cuts off, with no more than a notice.
+const NAME_BYTES_MAX: usize = 63;
+
 /// The form in which the server sends values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BinaryMode {
@@ -112,8 +115,14 @@ impl PostgresSourceConfig {
         })
     }
 
-    /// Refuses a table that is asked for and excluded.
-    pub(crate) fn validate(&self) -> Result<(), ConnectError> {
+    /// Whether a source can run with it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Configuration`] when a table is asked for and excluded, or the server could not take a name as
+    /// it is.
+    pub fn validate(&self) -> Result<(), ConnectError> {
+        self.check_names()?;
         let listed = |name: &&TableName| {
             self.tables.iter().any(|pattern| matches!(pattern, TablePattern::Table(table) if table == *name))
         };
@@ -124,6 +133,28 @@ impl PostgresSourceConfig {
             .with_fix("leave it out of source.tables, or keep checkpoints in another table")),
             None => Ok(()),
         }
+    }
+
+    /// The server refuses a slot's name, and cuts off a publication's without an error: it would then be made under
+    /// another name than it is looked for.
+    fn check_names(&self) -> Result<(), ConnectError> {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let slot = &self.slot;
+        if slot.is_empty() || slot.len() > NAME_BYTES_MAX || !slot.bytes().all(allowed) {
+            return Err(ConnectError::configuration(format!(
+                "a slot name is made of 1 to {NAME_BYTES_MAX} lower-case letters, digits and underscores, not: {slot}"
+            ))
+            .with_fix("name another slot in source.slot"));
+        }
+        let publication = &self.publication;
+        if publication.is_empty() || publication.len() > NAME_BYTES_MAX {
+            return Err(ConnectError::configuration(format!(
+                "a publication name has 1 to {NAME_BYTES_MAX} bytes, not {}: {publication}",
+                publication.len()
+            ))
+            .with_fix("name a shorter one in source.publication"));
+        }
+        Ok(())
     }
 
     /// What publication and slot must be, for [`setup::plan`](crate::setup::plan).
@@ -156,7 +187,7 @@ fn default_slot_name(name: &str) -> String {
     name.chars()
         .map(|c| c.to_ascii_lowercase())
         .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' })
-        .take(63)
+        .take(NAME_BYTES_MAX)
         .collect()
 }
 

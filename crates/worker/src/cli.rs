@@ -82,7 +82,9 @@ impl ConfigFile {
 
 fn assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
+        Some((name, value)) if !name.trim().is_empty() && !name.trim().ends_with('.') => {
+            Ok((name.trim().to_owned(), value.to_owned()))
+        }
         // The text may hold a secret, so clap alone repeats it, and only what was typed.
         _ => Err("must be SECTION.OPTION=VALUE".to_owned()),
     }

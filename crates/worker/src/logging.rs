@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -25,7 +26,12 @@ pub(crate) fn start(format: LogFormat, level: Option<&str>, default: &str) -> Re
         (None, Ok(filter)) if !filter.is_empty() => filter,
         _ => default.to_owned(),
     };
-    let filter = EnvFilter::try_new(&filter).map_err(|_| format!("not a log level or filter: {filter}"))?;
+    let refused = || format!("not a log level or filter: {filter}");
+    // A mistyped level alone would be a filter that shows nothing but a target of that name.
+    if level.is_some_and(|level| !level.contains(['=', ',']) && level.parse::<LevelFilter>().is_err()) {
+        return Err(refused());
+    }
+    let filter = EnvFilter::try_new(&filter).map_err(|_| refused())?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Human => {

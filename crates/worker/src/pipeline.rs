@@ -88,6 +88,7 @@ pub(crate) fn source(config: &Config) -> Result<PostgresSourceConfig, ConnectErr
         EnvelopeConfig::Flat(envelope) => flat(envelope).delete_records(),
     };
     source.slot_creation_timeout = Duration::from_millis(options.slot_creation_timeout_ms);
+    source.validate()?;
     Ok(source)
 }
 
