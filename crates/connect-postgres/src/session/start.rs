@@ -9,7 +9,7 @@ use super::relations::RelationCache;
 use super::topics::TopicOwners;
 use super::{QUEUE_BATCHES, Session, SessionHandle, SessionOptions};
 use crate::assemble::Assembler;
-use crate::catalog::{self, PublicationRow, ServerInfo, SlotRow};
+use crate::catalog::{self, PublicationRow, ServerInfo, SlotRow, TablePattern};
 use crate::classify::replication_error;
 use crate::config::{BinaryMode, PostgresSourceConfig, SlotMode};
 use crate::event::SourceInfo;
@@ -62,6 +62,7 @@ pub(crate) async fn start(
     let position =
         place(config, &sql, &mut client, (&server, &system), &identity, stored.as_ref(), stop).await?;
     let publication = published(config, &sql).await?;
+    warn_of_unpublished(config, &sql).await?;
     let reserved = vec![config.message_topic(), config.heartbeat_topic()];
     let topics = TopicOwners::new(config.topic_prefix.clone(), reserved);
     let mut relations = RelationCache::new(sql, topics, config.tables.clone(), config.excluded.clone());
@@ -92,6 +93,24 @@ pub(crate) async fn start(
     let session = Session::spawn(stream, relations, assembler, options);
     let timeline = (!server.in_recovery).then_some(system.timeline);
     Ok(Started { session, identity, position, timeline })
+}
+
+/// An existing publication is used as it is. A table that was configured later is not in it, and would be silent.
+async fn warn_of_unpublished(config: &PostgresSourceConfig, sql: &SqlConnection) -> Result<(), ConnectError> {
+    if config.tables.is_empty() {
+        return Ok(());
+    }
+    let published = catalog::published_tables(sql, &config.publication).await?;
+    for pattern in &config.tables {
+        let TablePattern::Table(name) = pattern else { continue };
+        if !published.iter().any(|table| table.is_covered_by(std::slice::from_ref(pattern))) {
+            tracing::warn!(
+                table = %name, publication = %config.publication,
+                "the publication does not have a configured table, whose changes do not come: run `crabka check`"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn supported(server: &ServerInfo) -> Result<(), ConnectError> {
