@@ -71,7 +71,7 @@ impl PostgresSource {
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Configuration`] when the configuration contradicts itself.
+    /// As [`PostgresSourceConfig::validate`].
     pub fn new(config: PostgresSourceConfig) -> Result<Self, ConnectError> {
         config.validate()?;
         let topics = FixedTopics {
@@ -98,6 +98,14 @@ impl PostgresSource {
             timeline: None,
             text_only: false,
         })
+    }
+
+    /// Everything that committed before it has been polled: behind the last record, or where the stream started as long
+    /// as there is none. `None` before the first session.
+    ///
+    /// Unlike [`checkpoint`](Source::checkpoint) it is known on a server where nothing happens.
+    pub fn position(&self) -> Option<Lsn> {
+        self.position.or(self.started_at).map(|position| position.resume_lsn)
     }
 
     /// Starts a session where the last one left off, if none is running.

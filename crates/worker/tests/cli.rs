@@ -3,7 +3,7 @@
 
 mod command;
 
-use command::{Workplace, crabka, last_line, output, stderr, stdout};
+use command::{Running, Workplace, crabka, last_line, output, stderr, stdout};
 
 const CANARY: &str = "CANARY-pa55";
 
@@ -20,7 +20,14 @@ store = "memory"
 
 #[test]
 fn ops_25_a_wrong_command_line_is_a_usage_error() {
-    for arguments in [&["no-such-verb"][..], &[], &["run"], &["tail"], &["run", "-c", "x", "--set", "a"]] {
+    for arguments in [
+        &["no-such-verb"][..],
+        &[],
+        &["run"],
+        &["tail"],
+        &["run", "-c", "x", "--set", "a"],
+        &["run", "-c", "x", "--set", "source.=a"],
+    ] {
         let output = output(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
     }
@@ -31,6 +38,9 @@ fn ops_25_a_wrong_command_line_is_a_usage_error() {
         "{}",
         stderr(&output)
     );
+    // As a filter it would show nothing but a target of that name.
+    let output = command::output(&["config", "reference", "--log-level", "ifno"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
 }
 
 #[test]
@@ -78,6 +88,52 @@ fn ops_25_giving_up_on_a_server_that_is_away_is_transient() {
     let last = last_line(&output);
     assert!(last.starts_with("crabka: transient: gave up after 2 attempts"), "{last}");
     assert!(stderr(&output).contains("attempt=1"), "{}", stderr(&output));
+}
+
+#[test]
+fn ops_25_a_check_that_cannot_connect_could_not_look() {
+    let place = Workplace::new(&CONFIG.replace(":${TEST_PASSWORD}", ""));
+    let output = place.output("check", &[]);
+    assert_eq!(output.status.code(), Some(10), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("0 errors, 1 warnings, 1 could not be looked at"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn a_signal_ends_what_waits_for_a_server_that_is_silent() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let place =
+        Workplace::new(&CONFIG.replace(":${TEST_PASSWORD}@127.0.0.1:1", &format!("@127.0.0.1:{port}")));
+    let url = format!("postgres://app@127.0.0.1:{port}/shop");
+    let folder = place.path("");
+    for (arguments, expected) in
+        [(["tail", &url, "--log-level=info"], 0), (["init", "-c", &place.config()], 10)]
+    {
+        let (mut running, _) = Running::start(&folder, &arguments);
+        let (connected, _) = silent.accept().unwrap();
+        let asked = std::time::Instant::now();
+        running.signal("TERM");
+        assert_eq!(running.code(), Some(expected), "{}", running.log());
+        assert!(asked.elapsed().as_secs() < 5, "{arguments:?}: {:?}", asked.elapsed());
+        drop(connected);
+    }
+}
+
+#[test]
+fn names_that_the_server_refuses_or_cuts_off_are_configuration_errors() {
+    let place = Workplace::new(&CONFIG.replace(":${TEST_PASSWORD}", ""));
+    let long = "n".repeat(64);
+    for set in ["source.slot=Bad Slot".to_owned(), format!("source.slot={long}"), format!("name={long}")] {
+        for verb in ["check", "init", "run"] {
+            let output = place.output(verb, &["--set", &set]);
+            assert_eq!(output.status.code(), Some(11), "{verb} {set}: {}", stderr(&output));
+            assert!(last_line(&output).contains(" name "), "{}", last_line(&output));
+        }
+    }
 }
 
 #[test]

@@ -403,6 +403,36 @@ async fn tail_ends_when_it_has_caught_up_and_a_slot_stays_where_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tail_ends_on_a_server_where_nothing_happens() {
+    needs!(postgres);
+    // One of its own: on a shared one the other tests write WAL, which carries the position on.
+    let server = PgServer::start().await.unwrap();
+    for round in 0..4 {
+        let started = std::time::Instant::now();
+        let output = output(&["tail", &server.url("postgres"), "--exit-when-caught-up"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        // Without an end of its own it would wait for the background writer, which writes WAL every 15 seconds.
+        assert!(started.elapsed().as_secs() < 8, "round {round}: {:?}", started.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_warns_of_a_configured_table_that_is_not_published() {
+    needs!(postgres);
+    let server = PgServer::start().await.unwrap();
+    let database = Database::on(&server).await;
+    let place = database.config();
+    assert_eq!(place.output("init", &[]).status.code(), Some(0));
+    let mut running = place.run(&["--set", "source.tables=public.orders,public.other"]);
+    running.until_log("streaming");
+    let log = running.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains(" WARN ")).collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    assert!(warnings[0].contains("public.other") && warnings[0].contains("crabka check"), "{log}");
+    running.terminate();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tail_refuses_what_would_make_an_applications_update_fail() {
     needs!(postgres);
     let database = Database::new().await;

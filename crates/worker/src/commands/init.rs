@@ -1,6 +1,7 @@
 //! `crabka init`: makes publication and slot, and on request what `migrations/` has; prints what it does first.
 
 use clap::{Args, ValueEnum};
+use crabka_connect::ConnectError;
 use crabka_connect_postgres::setup;
 use crabka_connect_postgres::{CHECKPOINT_TABLE_SQL, SqlConnection};
 
@@ -58,9 +59,18 @@ pub(crate) async fn init(args: InitArgs, global: &Global) -> Result<(), Failure>
     let config = Config::load(&args.config.with(global))?;
     let source = pipeline::source(&config)?;
     let mut signals = Signals::catch()?;
-    let sql = SqlConnection::connect(&source.connection).await?;
     let request = source.setup_request();
-    let plan = setup::plan(&sql, &request).await?;
+    let planned = async {
+        let sql = SqlConnection::connect(&source.connection).await?;
+        let plan = setup::plan(&sql, &request).await?;
+        Ok::<_, ConnectError>((sql, plan))
+    };
+    let (sql, plan) = tokio::select! {
+        planned = planned => planned?,
+        signal = signals.first() => {
+            return Err(ConnectError::transient(format!("ended before anything was made, by {signal}")).into());
+        }
+    };
     print(&format!("{plan}\n"))?;
     for optional in &args.with {
         let code =

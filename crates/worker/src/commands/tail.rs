@@ -11,7 +11,6 @@ use crabka_connect::{ConnectError, ConnectRecord, Converter, Source, write_line}
 use crabka_connect_postgres::catalog::quote_identifier;
 use crabka_connect_postgres::{
     ChangeEvent, ChangeKey, Operation, PostgresSource, PostgresSourceConfig, SlotMode, SqlConnection,
-    StoredPosition,
 };
 use crabka_connect_postgres::{check, setup};
 use crabka_pgrepl::Lsn;
@@ -66,9 +65,20 @@ pub(crate) async fn tail(args: TailArgs, global: &Global) -> Result<(), Failure>
     if args.from_slot.is_none() {
         source.slot_mode = SlotMode::Temporary;
     }
-    let sql = SqlConnection::connect(&source.connection).await?;
-    // Before the slot: a change that commits while the slot is made is printed, and need not be waited for.
-    let target = if args.exit_when_caught_up { Some(wal_position(&sql).await?) } else { None };
+    let looked = async {
+        let sql = SqlConnection::connect(&source.connection).await?;
+        // Before the slot: a change that commits while the slot is made is printed, and need not be waited for.
+        let target = if args.exit_when_caught_up { Some(wal_position(&sql).await?) } else { None };
+        Ok::<_, ConnectError>((sql, target))
+    };
+    // Nothing is made yet, so a signal need not wait for a server that does not answer.
+    let (sql, target) = tokio::select! {
+        looked = looked => looked?,
+        signal = signals.first() => {
+            tracing::debug!(signal, "ending");
+            return Ok(());
+        }
+    };
     let own_publication = args.publication.is_none();
     if own_publication {
         create_publication(&sql, &source).await?;
@@ -180,7 +190,7 @@ async fn print_changes(
         if lines.write()? == Written::NobodyReads {
             return Ok(());
         }
-        if idle && target.is_some_and(|target| position(&source).is_some_and(|position| position >= target)) {
+        if idle && target.is_some_and(|target| source.position().is_some_and(|position| position >= target)) {
             source.close().await?;
             return Ok(());
         }
@@ -196,10 +206,4 @@ fn encode(
     let mut line = converter.encode(record, buffer)?;
     line.offset = offset.map(Arc::new);
     Ok(line)
-}
-
-/// Everything that committed before it has been polled.
-fn position(source: &PostgresSource) -> Option<Lsn> {
-    let stored = StoredPosition::from_offset(&source.checkpoint()?).ok()?;
-    Some(stored.position.resume_lsn)
 }
