@@ -261,5 +261,5 @@ async fn a_check_keeps_its_time_limit() {
     let findings = check(&config(nobody.address().to_string()), &["orders"], Duration::from_secs(2)).await;
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     let last = findings.last().unwrap();
-    assert_eq!((last.name, last.severity), ("broker_reachable", Severity::Error), "{findings:?}");
+    assert_eq!((last.name, last.severity), ("broker_reachable", Severity::Unknown), "{findings:?}");
 }
