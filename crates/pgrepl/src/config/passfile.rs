@@ -60,13 +60,10 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads the file; `None` when it does not exist. A file others can read is refused, as libpq refuses it.
+/// Reads the file; `None` when it is not there or where this user may not look, as in the home of another one that `HOME`
+/// still names. libpq passes over it too. A file others can read is refused, as libpq refuses it.
 pub(super) fn read(path: &Path) -> Result<Option<String>, String> {
-    let metadata = match std::fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("cannot look at the password file: {}: {error}", path.display())),
-    };
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
     if !metadata.is_file() {
         return Err(format!("the password file is not a plain file: {}", path.display()));
     }

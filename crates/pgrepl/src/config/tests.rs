@@ -245,6 +245,7 @@ fn password_files_of_others_are_refused() {
     assert_eq!(passfile::read(&path), Ok(None));
     assert!(passfile::read(directory.path()).unwrap_err().contains("not a plain file"));
     std::fs::write(&path, "*:*:*:*:x").unwrap();
+    assert_eq!(passfile::read(&path.join("below")), Ok(None), "cannot be looked at");
     for (mode, fits) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o620, false)] {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         let outcome = passfile::read(&path);
