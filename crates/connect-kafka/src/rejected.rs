@@ -23,6 +23,10 @@ pub mod header {
     pub const TOPIC: &str = "crabka.topic";
     /// Bytes of key, value and headers.
     pub const BYTES: &str = "crabka.bytes";
+    /// The time that the record had in its own topic, in ms since 1970 in decimal; missing when it was to be the time
+    /// of production. The letter's own time is that of its production: by an old one the broker's retention would
+    /// delete the letter before anybody could look at it.
+    pub const TIMESTAMP: &str = "crabka.timestamp";
     /// The source's position behind the batch of the record, as JSON; missing when it is not known.
     pub const OFFSET: &str = "crabka.source.offset";
 }
@@ -124,6 +128,9 @@ pub(crate) fn dead_letter(
     add(header::ERROR, error.message().to_owned());
     add(header::TOPIC, message.topic().to_owned());
     add(header::BYTES, message_bytes(message).to_string());
+    if let Some(timestamp_ms) = rejection.timestamp_ms {
+        add(header::TIMESTAMP, timestamp_ms.to_string());
+    }
     if let Some(offset) = offset {
         add(header::OFFSET, offset.to_json());
     }
@@ -132,7 +139,6 @@ pub(crate) fn dead_letter(
         message.payload().map(Bytes::copy_from_slice),
     );
     letter.topic = Some(Arc::clone(dead_letter_topic));
-    letter.timestamp_ms = rejection.timestamp_ms;
     letter.headers = headers;
     Ok(letter)
 }
@@ -198,10 +204,11 @@ mod tests {
         let letter = dead_letter(&rejection, &"dead".into(), None, 1_000_000, Some(&offset)).unwrap();
         assert_eq!(letter.value.as_deref(), rejection.message.payload());
         assert_eq!(letter.key.as_deref(), rejection.message.key());
-        assert_eq!(letter.timestamp_ms, Some(5));
+        assert_eq!(letter.timestamp_ms, None, "not older to the broker than it is");
         let value = |name| letter.headers.last(name).and_then(|header| header.value.clone()).unwrap();
         assert_eq!(value(header::ERROR_CLASS), "data");
         assert_eq!(value(header::TOPIC), "shop.public.orders");
+        assert_eq!(value(header::TIMESTAMP), "5");
         assert_eq!(value(header::OFFSET), offset.to_json());
     }
 }

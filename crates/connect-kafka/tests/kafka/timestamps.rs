@@ -4,13 +4,15 @@ use crabka_connect::{Clock, SystemClock};
 use crabka_connect_kafka::{KafkaSink, KafkaSinkConfig};
 use crabka_testkit::{needs, unique_name};
 
-use crate::support::{config, keyed, read, shared, write};
+use crate::support::{config, create, keyed, read, shared, write};
 
 const LONG_AGO_MS: i64 = 1_500_000_000_000;
 
 async fn stored_timestamp(source_timestamps: bool) -> i64 {
     let broker = shared().await;
     let (servers, topic) = (broker.bootstrap_servers(), unique_name("timestamps"));
+    // The broker would delete an old record at its next round, which may come before the reader.
+    create(&servers, &topic, 1, &[("retention.ms", "-1")]).await;
     let config = KafkaSinkConfig { source_timestamps, ..config(&servers) };
     let mut sink = KafkaSink::open(config).await.unwrap();
     let mut record = keyed(&topic, "k", "v");
