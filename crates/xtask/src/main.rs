@@ -14,7 +14,7 @@ const USAGE: &str = "\
 developer commands
 
     cargo xtask test [--quick] [--all-majors] [-- CARGO-TEST-ARGUMENTS]
-        get what is missing, build, and run every test against PostgreSQL 15 and a real Kafka
+        get what is missing, build, and run every test against PostgreSQL 15 and 18 and a real Kafka
         --quick       leave out the tests that need a server, and say how many
         --all-majors  PostgreSQL 14, 15, 16, 17 and 18
 
@@ -97,7 +97,7 @@ impl Flags {
 fn ci(flags: &Flags) -> Result<(), String> {
     cargo::step("format", &["fmt", "--all", "--check"], &[])?;
     // Before clippy: the C code that crates bring along is compiled for it too.
-    provision::everything(flags.all_majors)?.carry_out()?;
+    provision::everything(&provision::majors(flags.all_majors))?.carry_out()?;
     cargo::step("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     cargo::step("rustdoc", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     println!("== cargo xtask test");
@@ -105,7 +105,7 @@ fn ci(flags: &Flags) -> Result<(), String> {
 }
 
 fn servers(flags: &Flags) -> Result<(), String> {
-    let plan = provision::everything(flags.all_majors)?;
+    let plan = provision::everything(&provision::majors(flags.all_majors))?;
     plan.print();
     plan.carry_out()?;
     println!("postgresql");

@@ -29,6 +29,9 @@ const NPM: Tool = Tool { program: "npm", package: "npm" };
 const NO_CLUSTER_DIR: &str = "/etc/postgresql-common/createcluster.d";
 const NO_CLUSTER_FILE: &str = "crabka-no-main-cluster.conf";
 
+/// The newest version, and the one that most installations have: what differs between servers shows on these two.
+const USUAL_MAJORS: [u32; 2] = [DEFAULT_MAJOR, 18];
+
 /// What there is, and what is to be got.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
@@ -46,8 +49,26 @@ enum Step {
     KafkaJars,
 }
 
+/// The versions to test against. Where `CRABKA_TEST_PG_BIN` names programs, the usual versions among them, or else
+/// the one that the testkit takes.
+pub(crate) fn majors(all: bool) -> Vec<u32> {
+    if all {
+        return SUPPORTED_MAJORS.collect();
+    }
+    if std::env::var_os("CRABKA_TEST_PG_BIN").is_none_or(|named| named.is_empty()) {
+        return USUAL_MAJORS.to_vec();
+    }
+    let installs = PgInstall::all();
+    let named = |major: &u32| installs.iter().any(|install| install.major() == *major);
+    let usual: Vec<u32> = USUAL_MAJORS.into_iter().filter(named).collect();
+    match PgInstall::find(None) {
+        Ok(install) if usual.is_empty() => vec![install.major()],
+        _ => usual,
+    }
+}
+
 /// For all tests.
-pub(crate) fn everything(all_majors: bool) -> Result<Plan, String> {
+pub(crate) fn everything(majors: &[u32]) -> Result<Plan, String> {
     let mut plan = Plan::default();
     let mut packages = Vec::new();
     plan.tools(BUILD_TOOLS, &mut packages);
@@ -57,7 +78,7 @@ pub(crate) fn everything(all_majors: bool) -> Result<Plan, String> {
         plan.tools(KAFKA_TOOLS, &mut packages);
         plan.get.push(Step::KafkaJars);
     }
-    plan.postgres(&if all_majors { SUPPORTED_MAJORS.collect() } else { vec![DEFAULT_MAJOR] }, &mut packages);
+    plan.postgres(majors, &mut packages);
     plan.finish(packages)
 }
 

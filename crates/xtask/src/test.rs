@@ -5,14 +5,18 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
-use crabka_testkit::{DEFAULT_MAJOR, KafkaBroker, PgInstall, SUPPORTED_MAJORS};
+use crabka_testkit::KafkaBroker;
 
 use crate::provision;
 use crate::{Flags, cargo};
 
 pub(crate) fn run(flags: &Flags) -> Result<(), String> {
     let began = Instant::now();
-    let plan = if flags.quick { provision::build_only()? } else { provision::everything(flags.all_majors)? };
+    let plan = if flags.quick {
+        provision::build_only()?
+    } else {
+        provision::everything(&provision::majors(flags.all_majors))?
+    };
     plan.print();
     println!("    run   cargo {}, {}", test_arguments(flags, false).join(" "), against(flags));
     plan.carry_out()?;
@@ -36,7 +40,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), String> {
         .map_err(|error| error.to_string())?
         .join(format!("left-out-{}", std::process::id()));
     let mut env = vec![("CRABKA_TEST_LEFT_OUT".to_owned(), left_out_list.to_string_lossy().into_owned())];
-    env.extend(server_choice(flags, broker.as_ref())?);
+    env.extend(server_choice(flags, broker.as_ref()));
     env.extend(built_binary(flags));
 
     let outcome = run_tests(flags, &env)?;
@@ -66,7 +70,7 @@ fn test_arguments(flags: &Flags, build: bool) -> Vec<String> {
 fn against(flags: &Flags) -> &'static str {
     match (flags.quick, flags.all_majors) {
         (true, _) => "without servers",
-        (false, false) => "against postgresql 15 and kafka",
+        (false, false) => "against postgresql 15 and 18 and kafka",
         (false, true) => "against postgresql 14 to 18 and kafka",
     }
 }
@@ -81,28 +85,21 @@ fn built_binary(flags: &Flags) -> Option<(String, String)> {
 }
 
 /// The environment by which the testkit knows what this run is; what the user has set stays.
-fn server_choice(flags: &Flags, broker: Option<&KafkaBroker>) -> Result<Vec<(String, String)>, String> {
+fn server_choice(flags: &Flags, broker: Option<&KafkaBroker>) -> Vec<(String, String)> {
     let mut env = Vec::new();
     if flags.quick {
         env.push(("CRABKA_TEST_SERVERS".to_owned(), "none".to_owned()));
-        return Ok(env);
+        return env;
     }
     env.push(("CRABKA_TEST_SERVERS".to_owned(), "all".to_owned()));
     if !is_set("CRABKA_TEST_PG_MAJORS") {
-        let majors = if flags.all_majors {
-            let majors: Vec<String> = SUPPORTED_MAJORS.map(|major| major.to_string()).collect();
-            majors.join(",")
-        } else if is_set("CRABKA_TEST_PG_BIN") {
-            PgInstall::find(None).map_err(|error| error.to_string())?.major().to_string()
-        } else {
-            DEFAULT_MAJOR.to_string()
-        };
-        env.push(("CRABKA_TEST_PG_MAJORS".to_owned(), majors));
+        let majors: Vec<String> = provision::majors(flags.all_majors).iter().map(u32::to_string).collect();
+        env.push(("CRABKA_TEST_PG_MAJORS".to_owned(), majors.join(",")));
     }
     if let Some(broker) = broker {
         env.push(("CRABKA_TEST_KAFKA".to_owned(), broker.bootstrap_servers()));
     }
-    Ok(env)
+    env
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
