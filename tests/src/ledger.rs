@@ -96,6 +96,16 @@ impl Ledger {
         }
     }
 
+    /// Takes a record's key in.
+    ///
+    /// # Panics
+    ///
+    /// As [`take`](Self::take), or when it is no key of the ledger table.
+    pub fn take_key(&mut self, key: &serde_json::Value) {
+        let number = |name: &str| key[name].as_i64().unwrap_or_else(|| panic!("no {name}: {key}"));
+        self.take(number("writer"), number("seq"));
+    }
+
     /// Whether everything the writers wrote has come.
     pub fn is_complete(&self, last: &[i64]) -> bool {
         last.iter().zip(0..).all(|(last, writer)| self.seen.get(&writer).copied().unwrap_or(0) == *last)

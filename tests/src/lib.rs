@@ -3,16 +3,24 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 mod database;
+mod embedded;
+mod file_run;
 mod fold;
+mod held;
 mod kafka;
+mod kafka_run;
 mod ledger;
 mod reader;
 mod worker;
 mod workload;
 
 pub use database::Database;
+pub use embedded::Embedded;
+pub use file_run::{FileRun, is_heartbeat};
 pub use fold::Fold;
+pub use held::Held;
 pub use kafka::{Stored, TopicReader};
+pub use kafka_run::{BATCH_RECORDS, KafkaRun};
 pub use ledger::{LEDGER_TABLE, Ledger, Writers};
 pub use reader::{Reader, Seen};
 pub use worker::{Worker, crabka};

@@ -2,81 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crabka_testkit::{PgServer, StopMode, needs};
-use crabka_tests::{Database, Fold, LEDGER_TABLE, Ledger, WORKLOAD_TABLE, Worker, Writers, random_sessions};
-use serde_json::Value;
-use tempfile::TempDir;
+use crabka_testkit::{StopMode, needs};
+use crabka_tests::{BATCH_RECORDS, FileRun, Fold, LEDGER_TABLE, WORKLOAD_TABLE, Writers, random_sessions};
 use tokio::time::{Instant, sleep};
 
-const BATCH_RECORDS: usize = 50;
-
 const CATCH_UP: Duration = Duration::from_secs(60);
-
-struct Setting {
-    server: Arc<PgServer>,
-    database: Database,
-    dir: TempDir,
-    config: String,
-}
-
-impl Setting {
-    async fn new(setup: &str, table: &str) -> Self {
-        let server = Arc::new(PgServer::start().await.unwrap());
-        let database = Database::on(&server, setup).await;
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name).display().to_string();
-        let config = format!(
-            r#"
-            name = "{}"
-            [source]
-            url = "{}"
-            tables = ["{table}"]
-            heartbeat_interval_ms = 500
-            [sink]
-            type = "file"
-            path = "{}"
-            [checkpoint]
-            store = "file"
-            path = "{}"
-            [runtime]
-            max_batch_records = {BATCH_RECORDS}
-            "#,
-            database.name,
-            database.url,
-            path("changes.jsonl"),
-            path("checkpoint"),
-        );
-        Self { server, database, dir, config }
-    }
-
-    fn worker(&self) -> Worker {
-        Worker::run(self.dir.path(), &self.config)
-    }
-
-    /// The lines of the sink that are no heartbeats, as far as they are complete.
-    fn lines(&self) -> Vec<Value> {
-        lines(&self.dir.path().join("changes.jsonl"))
-    }
-}
-
-fn lines(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let complete = text.rsplit_once('\n').map_or("", |(complete, _torn)| complete);
-    complete
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")))
-        .filter(|line| !line["topic"].as_str().unwrap().starts_with("__debezium-heartbeat"))
-        .collect()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_9_in_a_loop_loses_nothing() {
     needs!(postgres);
-    let setting = Setting::new(LEDGER_TABLE, "public.ledger").await;
+    let setting = FileRun::new(LEDGER_TABLE, "public.ledger").await;
     let first = setting.worker();
     setting.database.slot_made(&setting.database.slot()).await;
     let writers = Writers::start(Arc::clone(&setting.server), &setting.database, 4);
@@ -92,22 +30,7 @@ async fn kill_9_in_a_loop_loses_nothing() {
     let worker = setting.worker();
     let last = writers.stop().await;
     assert!(last.iter().all(|last| *last > 100), "the load was no load: {last:?}");
-    let deadline = Instant::now() + CATCH_UP;
-    let ledger = loop {
-        let mut ledger = Ledger::default();
-        for line in setting.lines() {
-            ledger.take(line["key"]["writer"].as_i64().unwrap(), line["key"]["seq"].as_i64().unwrap());
-        }
-        if ledger.is_complete(&last) {
-            break ledger;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "not everything came: {ledger:?}, written {last:?}\n{}",
-            worker.log()
-        );
-        sleep(Duration::from_millis(200)).await;
-    };
+    let ledger = setting.read_ledger(&last).await;
     assert!(ledger.repeats <= kills * BATCH_RECORDS, "{} repeats after {kills} kills", ledger.repeats);
     assert!(worker.terminate(Duration::from_secs(20)).success());
 }
@@ -115,7 +38,7 @@ async fn kill_9_in_a_loop_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_random_workload_folds_to_what_select_shows() {
     needs!(postgres);
-    let setting = Setting::new(WORKLOAD_TABLE, "public.t").await;
+    let setting = FileRun::new(WORKLOAD_TABLE, "public.t").await;
     let worker = setting.worker();
     setting.database.slot_made(&setting.database.slot()).await;
     let until = Instant::now() + Duration::from_secs(6);
@@ -141,7 +64,7 @@ async fn a_random_workload_folds_to_what_select_shows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fast_shutdown_of_the_server_is_not_held_up_and_the_worker_comes_back() {
     needs!(postgres);
-    let setting = Setting::new(WORKLOAD_TABLE, "public.t").await;
+    let setting = FileRun::new(WORKLOAD_TABLE, "public.t").await;
     let mut worker = setting.worker();
     setting.database.slot_made(&setting.database.slot()).await;
     setting.database.run("INSERT INTO t VALUES (1, 'a'); CREATE TABLE other (i int)").await;
@@ -166,7 +89,7 @@ async fn a_fast_shutdown_of_the_server_is_not_held_up_and_the_worker_comes_back(
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_table_beside_a_busy_database_releases_wal() {
     needs!(postgres);
-    let setting = Setting::new(WORKLOAD_TABLE, "public.t").await;
+    let setting = FileRun::new(WORKLOAD_TABLE, "public.t").await;
     let worker = setting.worker();
     let slot = setting.database.slot();
     setting.database.slot_made(&slot).await;

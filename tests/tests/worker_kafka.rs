@@ -5,97 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crabka_testkit::{Direction, FaultProxy, KafkaBroker, PgServer, StopMode, needs, unique_name};
-use crabka_tests::{Database, LEDGER_TABLE, Ledger, TopicReader, Worker, Writers};
-use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
-
-/// Small, so that a run of a few hundred milliseconds has many.
-const BATCH_RECORDS: usize = 50;
-
-/// How long the rest may take to arrive when the load has ended.
-const CATCH_UP: Duration = Duration::from_secs(90);
-
-struct Setting {
-    server: Arc<PgServer>,
-    database: Database,
-    dir: TempDir,
-    config: String,
-    topic: String,
-    slot: String,
-}
-
-impl Setting {
-    async fn new(bootstrap_servers: &str) -> Self {
-        let server = Arc::new(PgServer::start().await.unwrap());
-        let database = Database::on(&server, LEDGER_TABLE).await;
-        let dir = tempfile::tempdir().unwrap();
-        let name = unique_name("ledger");
-        let config = format!(
-            r#"
-            name = "{name}"
-            [source]
-            url = "{}"
-            tables = ["public.ledger"]
-            heartbeat_interval_ms = 1000
-            [sink]
-            type = "kafka"
-            bootstrap_servers = "{bootstrap_servers}"
-            partitions = 1
-            [checkpoint]
-            store = "kafka"
-            topic = "{name}-offsets"
-            [runtime]
-            max_batch_records = {BATCH_RECORDS}
-            retry_first_delay_ms = 50
-            retry_max_delay_ms = 500
-            "#,
-            database.url
-        );
-        let topic = format!("{name}.public.ledger");
-        Self {
-            server,
-            database,
-            dir,
-            config,
-            topic,
-            slot: name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"),
-        }
-    }
-
-    fn worker(&self) -> Worker {
-        Worker::run(self.dir.path(), &self.config)
-    }
-
-    /// Reads the topic until everything the writers wrote has come, then makes sure that nothing follows.
-    async fn read_ledger(&self, bootstrap_servers: &str, last: Vec<i64>) -> Ledger {
-        let (topic, bootstrap_servers) = (self.topic.clone(), bootstrap_servers.to_owned());
-        tokio::task::spawn_blocking(move || {
-            let reader = TopicReader::open(&bootstrap_servers, &topic);
-            let mut ledger = Ledger::default();
-            let deadline = Instant::now() + CATCH_UP;
-            while !ledger.is_complete(&last) {
-                assert!(Instant::now() < deadline, "not everything came: {ledger:?}, written {last:?}");
-                if let Some(record) = reader.next(Duration::from_millis(100)) {
-                    ledger.take(record.key["writer"].as_i64().unwrap(), record.key["seq"].as_i64().unwrap());
-                }
-            }
-            while let Some(record) = reader.next(Duration::from_secs(1)) {
-                ledger.take(record.key["writer"].as_i64().unwrap(), record.key["seq"].as_i64().unwrap());
-                assert!(ledger.is_complete(&last), "more came than was written");
-            }
-            ledger
-        })
-        .await
-        .unwrap()
-    }
-}
+use crabka_testkit::{Direction, FaultProxy, KafkaBroker, StopMode, needs};
+use crabka_tests::{BATCH_RECORDS, KafkaRun, Writers};
+use tokio::time::sleep;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_faults_every_row_comes_once_and_wal_is_released() {
     needs!(postgres, kafka);
     let broker = KafkaBroker::shared().await.unwrap();
-    let setting = Setting::new(&broker.bootstrap_servers()).await;
+    let setting = KafkaRun::new(&broker.bootstrap_servers()).await;
     let worker = setting.worker();
     setting.database.slot_made(&setting.slot).await;
     let writers = Writers::start(Arc::clone(&setting.server), &setting.database, 4);
@@ -112,7 +30,7 @@ async fn without_faults_every_row_comes_once_and_wal_is_released() {
 async fn kill_9_in_a_loop_loses_nothing_and_repeats_at_most_a_batch_each_time() {
     needs!(postgres, kafka);
     let broker = KafkaBroker::shared().await.unwrap();
-    let setting = Setting::new(&broker.bootstrap_servers()).await;
+    let setting = KafkaRun::new(&broker.bootstrap_servers()).await;
     let first = setting.worker();
     setting.database.slot_made(&setting.slot).await;
     let writers = Writers::start(Arc::clone(&setting.server), &setting.database, 4);
@@ -137,7 +55,7 @@ async fn kill_9_in_a_loop_loses_nothing_and_repeats_at_most_a_batch_each_time() 
 async fn postgres_restarted_under_load() {
     needs!(postgres, kafka);
     let broker = KafkaBroker::shared().await.unwrap();
-    let setting = Setting::new(&broker.bootstrap_servers()).await;
+    let setting = KafkaRun::new(&broker.bootstrap_servers()).await;
     let mut worker = setting.worker();
     setting.database.slot_made(&setting.slot).await;
     let writers = Writers::start(Arc::clone(&setting.server), &setting.database, 4);
@@ -165,7 +83,7 @@ async fn postgres_restarted_under_load() {
 async fn kafka_restarted_under_load() {
     needs!(postgres, kafka);
     let broker = KafkaBroker::start().await.unwrap();
-    let setting = Setting::new(&broker.bootstrap_servers()).await;
+    let setting = KafkaRun::new(&broker.bootstrap_servers()).await;
     let mut worker = setting.worker();
     setting.database.slot_made(&setting.slot).await;
     let writers = Writers::start(Arc::clone(&setting.server), &setting.database, 4);
@@ -191,7 +109,7 @@ async fn del_13_nothing_is_confirmed_before_the_broker_has_it() {
     let proxy = FaultProxy::start("127.0.0.1:1").unwrap();
     let broker = KafkaBroker::builder().advertise(proxy.address()).start().await.unwrap();
     proxy.set_target(broker.proxied_address().unwrap());
-    let setting = Setting::new(&proxy.address().to_string()).await;
+    let setting = KafkaRun::new(&proxy.address().to_string()).await;
     let worker = setting.worker();
     setting.database.slot_made(&setting.slot).await;
     setting.database.run("INSERT INTO ledger VALUES (0, 1)").await;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use crabka_connect::{
     CheckpointStore, ConnectError, ConnectorRuntime, Converter, FileCheckpointStore, Limits, LineSink,
-    MemoryCheckpointStore, NullSink, RetryPolicy, Sink, Source, SourceOffset, SystemClock,
+    MemoryCheckpointStore, NullSink, Observer, RetryPolicy, Sink, Source, SourceOffset, SystemClock,
 };
 use crabka_connect_kafka::{
     KafkaCheckpointConfig, KafkaCheckpointStore, KafkaSink, KafkaSinkConfig, TopicSettings,
@@ -37,9 +37,12 @@ use crate::config::{
 /// # Errors
 ///
 /// Of the configuration class when an option is refused by the part that it belongs to.
-pub(crate) fn runtime(config: &Config) -> Result<ConnectorRuntime<ChangeKey, ChangeEvent>, ConnectError> {
+pub(crate) fn runtime(
+    config: &Config,
+    observer: Option<Arc<dyn Observer>>,
+) -> Result<ConnectorRuntime<ChangeKey, ChangeEvent>, ConnectError> {
     let source = source(config)?;
-    ConnectorRuntime::builder(&config.name)
+    let builder = ConnectorRuntime::builder(&config.name)
         .source(move || {
             let source = PostgresSource::new(source.clone());
             std::future::ready(source.map(|source| Box::new(source) as Box<dyn Source<_, _>>))
@@ -48,8 +51,12 @@ pub(crate) fn runtime(config: &Config) -> Result<ConnectorRuntime<ChangeKey, Cha
         .boxed_converter(converter(config)?)
         .boxed_checkpoint_store(checkpoint_store(config)?)
         .limits(limits(config)?)
-        .retry(retry(config))
-        .build()
+        .retry(retry(config));
+    match observer {
+        Some(observer) => builder.observer(observer),
+        None => builder,
+    }
+    .build()
 }
 
 /// The source's own configuration.

@@ -1,6 +1,8 @@
 //! `crabka run`: streams until it is told to stop.
 
-use crabka_connect::ConnectError;
+use std::sync::Arc;
+
+use crabka_connect::{ConnectError, Observer};
 
 use crate::config::{Config, Given};
 use crate::exit::Failure;
@@ -8,11 +10,11 @@ use crate::http;
 use crate::pipeline;
 use crate::signals::Signals;
 
-/// Runs until a signal (a graceful end) or an error that is not retried.
-pub(crate) async fn run(given: &Given) -> Result<(), Failure> {
+/// Runs until a signal (a graceful end) or an error that is not retried. The command has no observer.
+pub(crate) async fn run(given: &Given, observer: Option<Arc<dyn Observer>>) -> Result<(), Failure> {
     let config = Config::load(given)?;
     let mut signals = Signals::catch()?;
-    let runtime = pipeline::runtime(&config)?;
+    let runtime = pipeline::runtime(&config, observer)?;
     let handle = runtime.handle();
     let _endpoints = match &config.http.listen {
         Some(address) => Some(http::serve(address, handle.watch()).await?),

@@ -92,7 +92,7 @@ async fn stream(
     let config = configuration(name, url, kafka, global)?;
     // As `crabka init`: from here on nothing that is committed is missed.
     traffic.make_slot(&pipeline::source(&config)?).await?;
-    let runtime = pipeline::runtime(&config)?;
+    let runtime = pipeline::runtime(&config, None)?;
     let handle = runtime.handle();
     let _endpoints = match &config.http.listen {
         Some(address) => Some(http::serve(address, handle.watch()).await?),
