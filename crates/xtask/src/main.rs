@@ -3,6 +3,7 @@
 // A developer's tool: real time, and a panic is a message.
 #![allow(clippy::disallowed_methods)]
 
+mod bench;
 mod cargo;
 mod demo;
 mod provision;
@@ -21,6 +22,23 @@ developer commands
     cargo xtask demo [DEMO-ARGUMENTS]
         get a PostgreSQL and run `crabka demo` with it; --kafka HOST:PORT uses a real broker
         instead of an in-process mock; `cargo xtask demo -- --help` tells the other arguments
+
+    cargo xtask bench [ARGUMENTS]
+        measure a release build: how fast `crabka run` drains a backlog, next to pg_recvlogical on the
+        same one, and how long a commit takes until it is in Kafka; a table, and JSON in a file
+        --shape NAME     only narrow, wide, updates, small or huge; may be given more than once
+        --form FORM      values only as text, or only binary
+        --percent N      a share of the rows
+        --repeats N      rounds, 3 without it; the figures are medians
+        --no-kafka --no-latency --latency
+                         leave drains into Kafka out, leave latencies out, or only latencies
+        --rate N --seconds N
+                         transactions a second and length of the latency run; 1000 and 5000, 20 s
+        --major N        version of PostgreSQL
+        --set OPTION=VALUE --worker FILE
+                         an option of the worker; another built `crabka`
+        --json FILE      instead of bench/report.json below cargo's target directory
+        --micro          only the benches of decoder, converter, runtime and Kafka sink
 
     cargo xtask ci [--all-majors]
         format, clippy and rustdoc with warnings denied, then everything that `test` does
@@ -43,6 +61,7 @@ fn main() -> ExitCode {
         Some("ci") => Flags::parse(&rest, &["--all-majors"], false).and_then(|flags| ci(&flags)),
         Some("servers") => Flags::parse(&rest, &["--all-majors"], false).and_then(|flags| servers(&flags)),
         Some("demo") => demo::run(&rest),
+        Some("bench") => bench::run(&rest),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
