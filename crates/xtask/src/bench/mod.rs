@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     if options.micro {
         return micro();
     }
-    let plan = provision::everything(false)?;
+    let plan = provision::everything(&[options.major.unwrap_or(crabka_testkit::DEFAULT_MAJOR)])?;
     plan.print();
     plan.carry_out()?;
     let worker = match &options.worker {
