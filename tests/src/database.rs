@@ -66,6 +66,18 @@ impl Database {
         }
     }
 
+    /// Drops every slot of the database: a server shared by many tests has room for a few dozen.
+    pub async fn drop_slots(&self) {
+        let drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots \
+            WHERE database = current_database()";
+        // The reader that has just closed may still count as active.
+        while let Err(error) = self.sql.batch_execute(drop).await {
+            let code = error.code().map(|code| code.code());
+            assert_eq!(code, Some("55006"), "{error}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// The slot's name.
     pub fn slot(&self) -> String {
         self.name.clone()

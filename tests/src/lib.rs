@@ -11,6 +11,8 @@ mod kafka;
 mod kafka_run;
 mod ledger;
 mod reader;
+mod scenario;
+mod tamper;
 mod worker;
 mod workload;
 
@@ -23,5 +25,7 @@ pub use kafka::{Stored, TopicReader};
 pub use kafka_run::{BATCH_RECORDS, KafkaRun};
 pub use ledger::{LEDGER_TABLE, Ledger, Writers};
 pub use reader::{Reader, Seen};
+pub use scenario::{Scenario, run_scenario};
+pub use tamper::TamperProxy;
 pub use worker::{Worker, crabka};
 pub use workload::{WORKLOAD_TABLE, random_sessions};

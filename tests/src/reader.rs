@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 /// How long something that must come may take.
-const ARRIVAL_LIMIT: Duration = Duration::from_secs(30);
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
 
 /// A record, encoded and parsed again.
 #[derive(Debug, Clone)]

@@ -39,13 +39,19 @@ pub(crate) fn choose_key(
             .collect::<Option<Vec<_>>>()
             .unwrap_or_default()
     };
-    let candidates = [located(hints.primary_key), located(hints.last)];
-    let key = if identity == ReplicaIdentity::Default {
+    let (primary_key, last) = (located(hints.primary_key), located(hints.last));
+    let key = match identity {
         // The flagged columns are the primary key; only their order is open.
-        candidates.into_iter().find(|candidate| same_set(candidate, &flagged)).unwrap_or(flagged)
-    } else {
-        let known = candidates.into_iter().find(|candidate| !candidate.is_empty());
-        known.unwrap_or_else(|| if identity == ReplicaIdentity::Index { flagged } else { Vec::new() })
+        ReplicaIdentity::Default => {
+            [primary_key, last].into_iter().find(|known| same_set(known, &flagged)).unwrap_or(flagged)
+        }
+        _ if !primary_key.is_empty() => primary_key,
+        // Only the columns of the index are in an old row: a key of others, that of an index before, would be null.
+        ReplicaIdentity::Index if last.iter().all(|column| flagged.contains(column)) && !last.is_empty() => {
+            last
+        }
+        ReplicaIdentity::Index => flagged,
+        ReplicaIdentity::Full | ReplicaIdentity::Nothing => last,
     };
     if key.is_empty() { located(hints.unique_index) } else { key }
 }
@@ -102,6 +108,9 @@ mod tests {
         assert_eq!(key(&NONE, Nothing, &["b", "a"], &[], &[]), [1, 0]);
         assert_eq!(key(&AB, Index, &["v"], &[], &[]), [2]);
         assert_eq!(key(&AB, Index, &[], &[], &[]), [0, 1]);
+        assert_eq!(key(&AB, Index, &[], &[], &["b", "a"]), [1, 0]);
+        // The identity went over to another index: the key goes with it.
+        assert_eq!(key(&AB, Index, &[], &[], &["v"]), [0, 1]);
         assert_eq!(key(&NONE, Index, &[], &["v"], &[]), [2]);
     }
 }
