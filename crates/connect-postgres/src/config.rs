@@ -58,6 +58,8 @@ pub struct PostgresSourceConfig {
     /// delivers, such as one that keeps checkpoints, would feed itself for ever. Its changes move the position on, as
     /// those of any other table that is not captured.
     pub excluded: Vec<TableName>,
+    /// Whether a publication is made although the server then refuses UPDATE and DELETE of tables in it.
+    pub allow_refused_updates: bool,
     /// `publish_via_partition_root` of a publication made by the source.
     pub publish_via_partition_root: bool,
     /// Text or binary values. `Auto` takes text: see `docs/adr/0004-auto-means-text.md`.
@@ -101,6 +103,7 @@ impl PostgresSourceConfig {
             publication: name.to_owned(),
             tables: Vec::new(),
             excluded: Vec::new(),
+            allow_refused_updates: false,
             publish_via_partition_root: false,
             binary: BinaryMode::default(),
             truncate_events: false,
@@ -161,6 +164,7 @@ impl PostgresSourceConfig {
     pub fn setup_request(&self) -> SetupRequest {
         let mut request = SetupRequest::new(&self.slot, &self.publication, self.tables.clone());
         request.via_root = self.publish_via_partition_root;
+        request.allow_refused_updates = self.allow_refused_updates;
         request.wait.limit = self.slot_creation_timeout;
         request
     }

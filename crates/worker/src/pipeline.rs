@@ -62,7 +62,9 @@ pub(crate) fn runtime(
 /// The source's own configuration.
 pub(crate) fn source(config: &Config) -> Result<PostgresSourceConfig, ConnectError> {
     let options = &config.source;
-    let mut source = PostgresSourceConfig::new(&config.name, connection(options.url.expose())?)?;
+    let frame_limit = bytes("source.frame_bytes_max", options.frame_bytes_max)?;
+    let connection = connection(options.url.expose())?.with_frame_limit(frame_limit);
+    let mut source = PostgresSourceConfig::new(&config.name, connection)?;
     source.tables = tables(&options.tables)?;
     if let CheckpointConfig::Postgres(options) = &config.checkpoint {
         // Whatever database it is in: one URL may lead to the same database as another.
@@ -80,6 +82,7 @@ pub(crate) fn source(config: &Config) -> Result<PostgresSourceConfig, ConnectErr
     source.heartbeat_topic.clone_from(&options.heartbeat_topic);
     source.slot_mode = if options.create { SlotMode::CreateIfMissing } else { SlotMode::Existing };
     source.publish_via_partition_root = options.publish_via_partition_root;
+    source.allow_refused_updates = options.allow_refused_updates;
     source.binary = match options.binary {
         Binary::Auto => BinaryMode::Auto,
         Binary::On => BinaryMode::Binary,

@@ -76,6 +76,11 @@ impl Assembler {
         }
     }
 
+    /// The transaction being read.
+    pub(crate) fn xid(&self) -> Option<u32> {
+        self.open.as_ref().map(|open| open.xid)
+    }
+
     /// What has left the assembler's hold and was not taken yet.
     pub(crate) fn batch(&self) -> &Batch {
         &self.batch

@@ -8,6 +8,7 @@
 
 mod name;
 mod publication;
+mod published;
 mod relation;
 mod server;
 mod slot;
@@ -17,9 +18,10 @@ mod types;
 
 pub use name::{TableName, TablePattern, quote_identifier, quote_literal};
 pub use publication::{PublicationRow, PublicationTable, publication};
+pub use published::{keys_outside_identities, not_published, published_tables, published_with_equal_topics};
 pub use relation::{ColumnHint, RelationHints, ancestors, relation_hints, relations};
 pub use server::{ServerInfo, server_info, wal_position};
 pub use slot::{PLUGIN, SlotFault, SlotHolder, SlotRow, slot, slot_holder};
-pub use tables::{TableRow, leaf_partitions, published_tables, tables_matching};
+pub use tables::{TableRow, leaf_partitions, tables_matching};
 pub use transactions::{Blocker, transactions_with_xid};
 pub use types::types;

@@ -1,4 +1,4 @@
-//! Lists of tables: those a publication sends, those a pattern names, the leaves of partitioned ones.
+//! Lists of tables: those a pattern names, the leaves of partitioned ones.
 
 use crabka_connect::ConnectError;
 use tokio_postgres::Row;
@@ -44,7 +44,8 @@ impl TableRow {
     }
 }
 
-const SELECT: &str = "SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind, \
+/// Begins a query whose rows [`rows`] reads.
+pub(super) const SELECT: &str = "SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind, \
     c.relpersistence::text AS persistence, c.relispartition AS is_partition, \
     coalesce(up.schemas, '{}') AS ancestor_schemas, coalesce(up.tables, '{}') AS ancestor_tables \
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
@@ -55,20 +56,6 @@ const SELECT: &str = "SELECT c.oid, n.nspname::text AS schema, c.relname::text A
             array_agg(ac.relname::text ORDER BY parent.level, parent.oid) AS tables \
         FROM parent JOIN pg_class ac ON ac.oid = parent.oid JOIN pg_namespace an ON an.oid = ac.relnamespace \
         ) up ON c.relkind IN ('r', 'p', 'f') ";
-
-/// The tables whose changes a publication sends now, by name: those it names, those of a schema it names, partitions.
-/// Where it publishes via the root, the root stands for its partitions. Empty when the publication does not exist.
-///
-/// # Errors
-///
-/// As [`SqlConnection::query`].
-pub async fn published_tables(sql: &SqlConnection, publication: &str) -> Result<Vec<TableRow>, ConnectError> {
-    let query = format!(
-        "{SELECT} JOIN pg_publication_tables t ON t.schemaname = n.nspname AND t.tablename = c.relname \
-         WHERE t.pubname = $1 ORDER BY 2, 3"
-    );
-    rows(sql, "reading the published tables", &query, &[(&publication, Type::TEXT)]).await
-}
 
 /// The relations that a pattern names, by name, whether they can be published or not. Patterns that cover a schema
 /// or everything give tables only, those of the system left out. No patterns cover everything.
@@ -123,7 +110,7 @@ pub async fn leaf_partitions(sql: &SqlConnection, oids: &[u32]) -> Result<Vec<Ta
     rows(sql, "reading partitions", &query, &[(&oids, Type::OID_ARRAY)]).await
 }
 
-async fn rows(
+pub(super) async fn rows(
     sql: &SqlConnection,
     doing: &str,
     query: &str,

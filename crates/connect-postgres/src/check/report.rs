@@ -58,6 +58,8 @@ pub mod id {
     pub const REPLICA_IDENTITY: &str = "replica_identity";
     /// Every table has a key.
     pub const KEYLESS_TABLE: &str = "keyless_table";
+    /// What `before` of each captured table will hold.
+    pub const BEFORE_IMAGE: &str = "before_image";
     /// Key columns are part of the replica identity.
     pub const KEY_NOT_IN_IDENTITY: &str = "key_not_in_identity";
     /// No two tables share a topic.

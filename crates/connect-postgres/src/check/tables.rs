@@ -11,8 +11,13 @@ use crate::relation::ReplicaIdentity;
 
 type Findings = Result<Vec<Finding>, ConnectError>;
 
-pub(super) const IDS: &[&str] =
-    &[id::REPLICA_IDENTITY, id::PUBLICATION_COLUMN_LIST, id::KEYLESS_TABLE, id::KEY_NOT_IN_IDENTITY];
+pub(super) const IDS: &[&str] = &[
+    id::REPLICA_IDENTITY,
+    id::BEFORE_IMAGE,
+    id::PUBLICATION_COLUMN_LIST,
+    id::KEYLESS_TABLE,
+    id::KEY_NOT_IN_IDENTITY,
+];
 
 pub(super) fn findings(facts: &Facts) -> Findings {
     let captured = facts.captured()?;
@@ -22,6 +27,7 @@ pub(super) fn findings(facts: &Facts) -> Findings {
         findings.extend(column_lists(captured, publication));
     }
     findings.extend(keys(captured));
+    findings.extend(before_images(captured));
     let count = captured.tables.len();
     for id in IDS {
         if findings.iter().all(|finding| finding.id != *id) {
@@ -61,6 +67,44 @@ pub(crate) fn identity_findings(captured: &Captured, publication: Option<&Public
         );
     }
     findings
+}
+
+/// Tables that are named in one finding.
+const NAMED_MAX: usize = 20;
+
+/// What an old row will tell, by replica identity: nothing is wrong with any of them, but consumers differ in what
+/// they need.
+fn before_images(captured: &Captured) -> Vec<Finding> {
+    let mut by_identity: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for table in captured.written() {
+        let (holds, columns) = match (table.identity(), table.replica_identity) {
+            (None, _) => {
+                ("no before, the server refuses UPDATE and DELETE (no replica identity)", Vec::new())
+            }
+            (Some(_), ReplicaIdentity::Full) => {
+                ("before is the whole old row of every UPDATE and DELETE (replica identity FULL)", Vec::new())
+            }
+            (Some(columns), ReplicaIdentity::Index) => {
+                ("before has the columns of an index, where one of them changed, and of DELETE", columns)
+            }
+            (Some(columns), _) => ("before has the primary key, where it changed, and of DELETE", columns),
+        };
+        let name = match columns.is_empty() {
+            true => table.name.to_string(),
+            false => format!("{} ({})", table.name, columns.join(", ")),
+        };
+        by_identity.entry(holds).or_default().push(name);
+    }
+    let finding = |(holds, mut tables): (&str, Vec<String>)| {
+        tables.sort_unstable();
+        let more = tables.len().saturating_sub(NAMED_MAX);
+        tables.truncate(NAMED_MAX);
+        if more > 0 {
+            tables.push(format!("{more} more"));
+        }
+        Finding::ok(id::BEFORE_IMAGE, format!("{holds}: {}", tables.join(", ")))
+    };
+    by_identity.into_iter().map(finding).collect()
 }
 
 fn identity_fix(table: &RelationHints) -> String {

@@ -12,7 +12,8 @@ use crate::event::Operation;
 impl Session {
     pub(super) async fn message(&mut self, start: Lsn, payload: Bytes) -> Result<(), ConnectError> {
         let message = self.decoder.decode(&payload).map_err(|error| {
-            ConnectError::bug(format!("undecodable message at {start}")).with_source(error)
+            let behind = self.assembler.emitted().resume_lsn;
+            ConnectError::bug(format!("undecodable message behind {behind}, at {start}: {error}"))
         })?;
         let at = At { start, payload: &payload };
         match message {
@@ -54,7 +55,7 @@ impl Session {
         old: Option<OldTuple<'_>>,
         new: Option<Tuple<'_>>,
     ) -> Result<(), ConnectError> {
-        match self.relations.captured(oid, at.start)? {
+        match self.relations.captured(oid, at.start, self.assembler.xid())? {
             Some(relation) => self.assembler.row(relation, operation, at.start, at.payload, old, new),
             None => self.assembler.uncaptured(at.start),
         }
@@ -62,7 +63,7 @@ impl Session {
 
     fn truncate(&mut self, truncate: &Truncate<'_>, start: Lsn) -> Result<(), ConnectError> {
         for oid in truncate.relations.iter() {
-            match self.relations.captured(oid, start)? {
+            match self.relations.captured(oid, start, self.assembler.xid())? {
                 Some(relation) if self.options.truncate_events => {
                     self.assembler.truncate(relation, start, truncate.cascade, truncate.restart_identity)?;
                 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crabka_connect::ConnectError;
+use crabka_connect::{ConnectError, ErrorClass};
 use crabka_pgoutput::Decoder;
 use crabka_pgrepl::{Lsn, ReplicationStream, StreamEvent};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -244,7 +244,7 @@ impl Session {
         loop {
             self.pass_acknowledged_on()?;
             while !self.batch_is_full() {
-                match self.stream.try_next().map_err(failed_streaming)? {
+                match self.stream.try_next().map_err(|error| self.stuck_at(error))? {
                     Some(event) => self.handle(event).await?,
                     None => break,
                 }
@@ -280,7 +280,7 @@ impl Session {
                 // 3. Before reading: a flood of keepalives must not starve the heartbeat they ask for.
                 () = tokio::time::sleep_until(heartbeat_at.unwrap_or_else(Instant::now)), if heartbeat_at.is_some() => {}
                 // 4. Reads, and sends feedback when it is due.
-                filled = self.stream.fill() => filled.map_err(failed_streaming)?,
+                filled = self.stream.fill() => filled.map_err(|error| self.stuck_at(error))?,
             }
         }
     }
@@ -305,6 +305,37 @@ impl Session {
         let batch = self.assembler.batch();
         !batch.items.is_empty()
             && (batch.items.len() >= BATCH_CHANGES_MAX || batch.bytes >= self.options.batch_bytes)
+    }
+
+    /// A row that cannot come through, now and at every later attempt: where it is, and how it gets through.
+    fn stuck_at(&self, error: crabka_pgrepl::Error) -> ConnectError {
+        let behind = self.assembler.emitted().resume_lsn;
+        if let crabka_pgrepl::Error::FrameTooLarge { length, limit, .. } = error {
+            return ConnectError::configuration(format!(
+                "a message of the server is over source.frame_bytes_max ({limit} bytes), behind {behind}: {length} bytes"
+            ))
+            .with_fix(format!(
+                "set source.frame_bytes_max to {length} or more, if the memory is there for it several times over"
+            ))
+            .with_source(error);
+        }
+        let error = failed_streaming(error);
+        if !too_large_for_the_server(&error) {
+            return error;
+        }
+        let error = error.context(format!(
+            "the server cannot write a row behind {behind}, of one of these tables with columns that are longer as text: {}",
+            self.relations.with_columns_longer_as_text().join(", ")
+        ));
+        if self.options.binary {
+            return error.with_fix(
+                "take the column out of the publication with a column list, or the table out of it",
+            );
+        }
+        error.with_fix(
+            "set source.binary to true: the binary form of these values is shorter (every captured column needs one that \
+             is known)",
+        )
     }
 
     /// Looks at the value and not at whether it changed: who waited for the change has marked it as seen.
@@ -336,6 +367,11 @@ fn failed_streaming(error: crabka_pgrepl::Error) -> ConnectError {
     let error = replication_error("streaming", error);
     // Old WAL is decoded with the catalogue of its time: up to 17 this is how a missing publication shows.
     if error.sqlstate() == Some("42704") { error.with_fix(PUBLICATION_FIX) } else { error }
+}
+
+/// A value, or a row, that does not fit into the gigabyte that the server can hold of it.
+fn too_large_for_the_server(error: &ConnectError) -> bool {
+    error.class() == ErrorClass::Data && matches!(error.sqlstate(), Some("XX000" | "54000"))
 }
 
 fn ended_by_feedback(ended: Result<Infallible, crabka_pgrepl::Error>) -> ConnectError {

@@ -12,7 +12,7 @@ use crate::key::{KeyColumn, KeyHints, choose_key};
 use crate::relation::{Column, Relation, ReplicaIdentity};
 use crate::session::topics::TopicOwners;
 use crate::sql::SqlConnection;
-use crate::types::{ColumnType, TypeRegistry};
+use crate::types::{ColumnType, Kind, TypeRegistry};
 
 /// Versions are unique in the process, so that caches of prepared output may outlive a session.
 static NEXT_VERSION: AtomicU64 = AtomicU64::new(1);
@@ -109,9 +109,15 @@ impl RelationCache {
     /// Looks at what is published now. Refuses a publication of which two captured tables would share a topic; what
     /// joins it later is looked at when its Relation message comes.
     pub(crate) async fn claim_topics(&mut self, publication: &PublicationRow) -> Result<(), ConnectError> {
-        for table in catalog::published_tables(&self.sql, &publication.name).await? {
-            if self.is_listed(&table.name) && !self.excluded.contains(&table.name) {
-                self.topics.claim(&table.name)?;
+        let rivals = catalog::published_with_equal_topics(
+            &self.sql,
+            &publication.name,
+            self.topics.prefix(),
+            self.topics.reserved(),
+        );
+        for table in rivals.await? {
+            if self.is_listed(&table) && !self.excluded.contains(&table) {
+                self.topics.claim(&table)?;
             }
         }
         self.only_listed_is_published = !publication.all_tables
@@ -125,13 +131,35 @@ impl RelationCache {
     }
 
     /// The relation of that oid if it is captured.
-    pub(crate) fn captured(&self, oid: u32, at: Lsn) -> Result<Option<&Arc<Relation>>, ConnectError> {
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Bug`] when it was never announced: its rows cannot be read, and must not be passed over.
+    pub(crate) fn captured(
+        &self,
+        oid: u32,
+        at: Lsn,
+        xid: Option<u32>,
+    ) -> Result<Option<&Arc<Relation>>, ConnectError> {
         match self.entries.get(&oid) {
             Some(entry) => Ok(entry.captured.then_some(&entry.relation)),
             None => Err(ConnectError::bug(format!(
-                "a change of a relation that was not announced at {at}: {oid}"
+                "a change of a relation that was not announced, at {at} in transaction {}: {oid}",
+                xid.unwrap_or_default()
             ))),
         }
+    }
+
+    /// The announced tables that have such columns, by name.
+    pub(crate) fn with_columns_longer_as_text(&self) -> Vec<String> {
+        let longer = |column: &Column| {
+            let element = column.column_type.element().unwrap_or(&column.column_type);
+            matches!(element.kind(), Kind::Bytea | Kind::Bits)
+        };
+        let with_such = self.entries.values().filter(|entry| entry.relation.columns.iter().any(longer));
+        let mut names: Vec<String> = with_such.map(|entry| entry.wire.name.to_string()).collect();
+        names.sort_unstable();
+        names
     }
 
     /// Takes a Relation message in. It may come again at any time; an equal one changes nothing.

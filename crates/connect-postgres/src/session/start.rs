@@ -9,7 +9,7 @@ use super::relations::RelationCache;
 use super::topics::TopicOwners;
 use super::{QUEUE_BATCHES, Session, SessionHandle, SessionOptions};
 use crate::assemble::Assembler;
-use crate::catalog::{self, PublicationRow, ServerInfo, SlotRow, TablePattern};
+use crate::catalog::{self, PublicationRow, ServerInfo, SlotRow, TableName, TablePattern};
 use crate::classify::replication_error;
 use crate::config::{BinaryMode, PostgresSourceConfig, SlotMode};
 use crate::event::SourceInfo;
@@ -63,6 +63,7 @@ pub(crate) async fn start(
         place(config, &sql, &mut client, (&server, &system), &identity, stored.as_ref(), stop).await?;
     let publication = published(config, &sql).await?;
     warn_of_unpublished(config, &sql).await?;
+    refuse_keys_outside_identities(config, &publication, &sql).await?;
     let reserved = vec![config.message_topic(), config.heartbeat_topic()];
     let topics = TopicOwners::new(config.topic_prefix.clone(), reserved);
     let mut relations = RelationCache::new(sql, topics, config.tables.clone(), config.excluded.clone());
@@ -97,20 +98,47 @@ pub(crate) async fn start(
 
 /// An existing publication is used as it is. A table that was configured later is not in it, and would be silent.
 async fn warn_of_unpublished(config: &PostgresSourceConfig, sql: &SqlConnection) -> Result<(), ConnectError> {
-    if config.tables.is_empty() {
-        return Ok(());
-    }
-    let published = catalog::published_tables(sql, &config.publication).await?;
-    for pattern in &config.tables {
-        let TablePattern::Table(name) = pattern else { continue };
-        if !published.iter().any(|table| table.is_covered_by(std::slice::from_ref(pattern))) {
-            tracing::warn!(
-                table = %name, publication = %config.publication,
-                "the publication does not have a configured table, whose changes do not come: run `crabka check`"
-            );
-        }
+    let named: Vec<&TableName> = config
+        .tables
+        .iter()
+        .filter_map(|pattern| match pattern {
+            TablePattern::Table(name) => Some(name),
+            TablePattern::Schema(_) | TablePattern::All => None,
+        })
+        .collect();
+    for table in catalog::not_published(sql, &config.publication, &named).await? {
+        tracing::warn!(
+            %table, publication = %config.publication,
+            "the publication does not have a configured table, whose changes do not come: run `crabka check`"
+        );
     }
     Ok(())
+}
+
+/// Without all key columns in an old row deletes would have keys with nulls, and key changes would go unseen.
+async fn refuse_keys_outside_identities(
+    config: &PostgresSourceConfig,
+    publication: &PublicationRow,
+    sql: &SqlConnection,
+) -> Result<(), ConnectError> {
+    if !(publication.update || publication.delete) {
+        return Ok(());
+    }
+    let outside = catalog::keys_outside_identities(sql, &config.publication).await?;
+    match outside
+        .iter()
+        .find(|table| table.is_covered_by(&config.tables) && !config.excluded.contains(&table.name))
+    {
+        Some(table) => Err(ConnectError::configuration(format!(
+            "the primary key is not in the replica identity, so that deletes could not be told by key: {}",
+            table.name
+        ))
+        .with_fix(format!(
+            "ALTER TABLE {0} REPLICA IDENTITY DEFAULT, or ALTER TABLE {0} REPLICA IDENTITY FULL",
+            table.name.quoted()
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn supported(server: &ServerInfo) -> Result<(), ConnectError> {

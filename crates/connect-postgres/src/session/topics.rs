@@ -21,6 +21,16 @@ impl TopicOwners {
         Self { prefix, reserved, owners: HashMap::new() }
     }
 
+    /// First part of every topic.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Topics that no table may have.
+    pub(crate) fn reserved(&self) -> &[String] {
+        &self.reserved
+    }
+
     /// The topic of a table, which from now on belongs to it.
     ///
     /// # Errors

@@ -33,6 +33,8 @@ pub struct SetupRequest {
     pub tables: Vec<TablePattern>,
     /// Whether a new publication sends changes of partitions under the root's name.
     pub via_root: bool,
+    /// Whether a new publication may hold tables of which the server then refuses UPDATE and DELETE.
+    pub allow_refused_updates: bool,
     /// Whether a new slot is kept in step on standbys (17 and later).
     pub failover: bool,
     /// Whether a new slot sends prepared transactions (15 and later).
@@ -49,6 +51,7 @@ impl SetupRequest {
             publication: publication.into(),
             tables,
             via_root: false,
+            allow_refused_updates: false,
             failover: false,
             two_phase: false,
             wait: SlotWait::default(),

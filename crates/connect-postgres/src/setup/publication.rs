@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::{Plan, SetupRequest, Statement, Step};
 use crate::catalog::{TablePattern, TableRow, quote_identifier};
-use crate::check::{self, Facts, Finding, id};
+use crate::check::{self, Facts, Finding, Severity, id};
 use crate::sql::{SqlConnection, column};
 
 /// The statement that creates a publication of these tables; none means every table.
@@ -85,7 +85,10 @@ pub(super) async fn plan(
     let as_check = request.as_check();
     plan.findings.extend(check::publication_tables(&as_check, facts)?);
     plan.findings.extend(check::publication_existence(&as_check, facts)?);
-    plan.findings.extend(check::identity_findings(facts.captured()?, facts.publication()?));
+    let refused = check::identity_findings(facts.captured()?, facts.publication()?);
+    let keeps_us = facts.publication()?.is_none() && !request.allow_refused_updates;
+    plan.findings
+        .extend(refused.into_iter().map(|finding| if keeps_us { refusal(finding) } else { finding }));
     if facts.publication()?.is_some() {
         plan.findings.extend(check::publication_operations(facts)?);
         return Ok(());
@@ -115,6 +118,16 @@ pub(super) async fn plan(
     });
     plan.tables = configured.iter().map(|table| table.oid).collect();
     Ok(())
+}
+
+/// A publication that makes the application's statements fail is not made unasked.
+fn refusal(finding: Finding) -> Finding {
+    let asked = "set source.allow_refused_updates = true for tables that are only inserted into";
+    let fix = match &finding.fix {
+        Some(fix) => format!("{fix}; or {asked}"),
+        None => asked.to_owned(),
+    };
+    Finding { severity: Severity::Error, ..finding.mended_by(fix) }
 }
 
 /// Creates the publication; `false` when somebody else was faster.

@@ -266,6 +266,37 @@ async fn ops_01_key_not_in_the_replica_identity() {
     assert_eq!(the(&report, id::KEY_NOT_IN_IDENTITY).severity, Severity::Ok, "no update gets through then");
 }
 
+/// A publication of somebody else's: what `before` will hold is told, table by table.
+#[tokio::test]
+async fn sch_21_what_before_will_hold() {
+    crabka_testkit::needs!(postgres);
+    let (server, db, client) = database("before").await;
+    client
+        .batch_execute(
+            "CREATE TABLE d (id int PRIMARY KEY, v int); CREATE TABLE f (v int); ALTER TABLE f REPLICA IDENTITY FULL;
+             CREATE TABLE i (a int NOT NULL, b int NOT NULL, UNIQUE (b, a)); ALTER TABLE i REPLICA IDENTITY USING INDEX i_b_a_key;
+             CREATE TABLE n (id int PRIMARY KEY); ALTER TABLE n REPLICA IDENTITY NOTHING;
+             CREATE PUBLICATION p FOR TABLE d, f, i, n",
+        )
+        .await
+        .unwrap();
+    let sql = sql(server, &db).await;
+    let report = check(&sql, &request(&[])).await;
+    let said: Vec<&str> = report.named(id::BEFORE_IMAGE).map(|finding| finding.message.as_str()).collect();
+    for (what, table) in [
+        ("primary key", "public.d (id)"),
+        ("whole old row", "public.f"),
+        ("columns of an index", "public.i (b, a)"),
+        ("no before", "public.n"),
+    ] {
+        assert!(
+            said.iter().any(|text| text.contains(what) && text.ends_with(&format!(": {table}"))),
+            "{what}, {table}: {said:?}"
+        );
+    }
+    assert!(report.named(id::BEFORE_IMAGE).all(|finding| finding.severity == Severity::Ok));
+}
+
 #[tokio::test]
 async fn a_column_list_without_the_identity() {
     crabka_testkit::needs!(postgres(15));

@@ -166,19 +166,29 @@ async fn a_publication_after_the_slot_is_refused() {
 }
 
 #[tokio::test]
-async fn a_publication_that_would_make_updates_fail_is_warned_of_before() {
+async fn sch_20_a_publication_that_would_make_updates_fail_is_not_made_unasked() {
     crabka_testkit::needs!(postgres);
     let (server, db, client) = database("warned").await;
     client.batch_execute("CREATE TABLE bare (v int); INSERT INTO bare VALUES (1)").await.unwrap();
     let sql = sql(server, &db).await;
     let mut request = SetupRequest::new("x", "p", patterns(&["public.bare"]));
     request.slot = None;
-    let plan = plan(&sql, &request).await.unwrap();
-    assert_eq!(plan.findings.len(), 1, "{plan}");
-    let finding = &plan.findings[0];
-    assert_eq!((finding.id.as_ref(), finding.severity), (id::REPLICA_IDENTITY, Severity::Warning));
+    let refused = plan(&sql, &request).await.unwrap();
+    assert_eq!(refused.findings.len(), 1, "{refused}");
+    let finding = &refused.findings[0];
+    assert_eq!((finding.id.as_ref(), finding.severity), (id::REPLICA_IDENTITY, Severity::Error));
     assert!(finding.message.contains("will make the application's UPDATE and DELETE fail"), "{finding}");
-    assert!(plan.refusal().is_none() && plan.to_string().contains("REPLICA IDENTITY FULL"), "{plan}");
+    let error = apply(&sql, &config(server, &db), &request, &refused, pending()).await.unwrap_err();
+    let fix = error.fix().unwrap();
+    assert!(fix.contains("REPLICA IDENTITY FULL") && fix.contains("allow_refused_updates"), "{fix}");
+    assert_eq!(catalog::publication(&sql, "p").await.unwrap(), None);
+    client.batch_execute("UPDATE bare SET v = 2").await.unwrap();
+
+    request.allow_refused_updates = true;
+    let allowed = plan(&sql, &request).await.unwrap();
+    assert_eq!(allowed.findings[0].severity, Severity::Warning, "{allowed}");
+    apply(&sql, &config(server, &db), &request, &allowed, pending()).await.unwrap();
+    client.batch_execute("UPDATE bare SET v = 3").await.unwrap_err();
 }
 
 #[tokio::test]

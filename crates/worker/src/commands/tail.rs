@@ -149,6 +149,8 @@ async fn wal_position(sql: &SqlConnection) -> Result<Lsn, ConnectError> {
 async fn create_publication(sql: &SqlConnection, source: &PostgresSourceConfig) -> Result<(), ConnectError> {
     let mut request = source.setup_request();
     request.slot = None;
+    // Refused below, with what this verb can do about it.
+    request.allow_refused_updates = true;
     let plan = setup::plan(sql, &request).await?;
     // A run may take that on; a look must not change what applications can do.
     if let Some(finding) = plan.findings.iter().find(|finding| finding.id == check::id::REPLICA_IDENTITY) {

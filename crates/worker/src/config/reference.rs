@@ -36,6 +36,62 @@ store = \"kafka\"                 # kafka | file | postgres | memory
 ```
 ";
 
+/// Every buffer and wait that has a limit: section, option, what is limited, what happens at the limit.
+const LIMITS: &[(&str, &str, &str, &str)] = &[
+    (
+        "source",
+        "frame_bytes_max",
+        "a message of the server, which is a row",
+        "the run ends before any of it is read",
+    ),
+    (
+        "source",
+        "queue_bytes",
+        "messages read and not yet taken",
+        "the connection is not read; a larger row passes alone",
+    ),
+    (
+        "source",
+        "unread_limit_ms",
+        "a connection that is not read",
+        "it is closed, and opened again when there is room",
+    ),
+    ("source", "slot_creation_timeout_ms", "the wait for old transactions", "an error that names them"),
+    ("runtime", "max_batch_bytes", "a batch, encoded", "it is sent; a larger record is a batch of its own"),
+    ("runtime", "max_batch_records", "a batch, in records", "it is sent"),
+    ("runtime", "retry_max_attempts", "attempts without progress", "the run ends with the last error"),
+    ("runtime", "drain_timeout_ms", "a graceful end", "what is on its way is sent again by the next run"),
+    (
+        "sink",
+        "record_bytes_max",
+        "a record that is sent",
+        "`on_too_large`: the run ends, or the record is dead-lettered",
+    ),
+    ("sink", "queue_bytes_max", "the producer's queue", "no record is added until there is room"),
+    (
+        "sink",
+        "queue_records_max",
+        "the producer's queue, in records",
+        "no record is added until there is room",
+    ),
+    (
+        "sink",
+        "delivery_timeout_ms",
+        "silence of the broker about a batch",
+        "the batch fails, and is tried again",
+    ),
+];
+
+const LIMITS_HEAD: &str = "
+## Limits
+
+Nothing grows without a limit. A transaction is not kept: its changes leave while it is still being read, so that its
+size is none of them.
+
+| option | default | of | when it is reached |
+|---|---|---|---|
+";
+
 /// The reference of every option.
 pub(crate) fn reference() -> String {
     let mut text = HEAD.to_owned();
@@ -49,6 +105,16 @@ pub(crate) fn reference() -> String {
             }
         }
         describe(group, &mut text);
+    }
+    text.push_str(LIMITS_HEAD);
+    for (section, name, what, reached) in LIMITS {
+        let options = GROUPS.iter().filter(|group| group.section == *section).flat_map(|group| group.options);
+        let Some(option) = options.clone().find(|option| option.name == *name) else { continue };
+        let default = (option.default)().unwrap_or_default();
+        let unit = option.unit().unwrap_or_default();
+        let counts = default.bytes().all(|byte| byte.is_ascii_digit());
+        let default = if counts { format!("{default} {unit}") } else { default };
+        text.push_str(&format!("| `{section}.{name}` | {} | {what} | {reached} |\n", cell(&default)));
     }
     text
 }
@@ -91,4 +157,29 @@ fn one_line(doc: &str) -> String {
 
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ops_17_every_limit_is_an_option_with_a_unit() {
+        let page = reference();
+        for (section, name, ..) in LIMITS {
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{section}.{name}` |")));
+            assert!(row.is_some(), "no option of that name: {section}.{name}");
+        }
+        // And the other way: what is counted in bytes or records is a limit.
+        for option in GROUPS.iter().flat_map(|group| group.options.iter().map(move |option| (group, option)))
+        {
+            let (group, option) = option;
+            if matches!(option.unit(), Some("bytes" | "records")) {
+                let known = LIMITS
+                    .iter()
+                    .any(|(section, name, ..)| *section == group.section && *name == option.name);
+                assert!(known, "not among the limits: {}.{}", group.section, option.name);
+            }
+        }
+    }
 }

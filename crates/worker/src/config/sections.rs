@@ -51,6 +51,9 @@ options! {
         publication: Option<String> = Preset::Means(None, "`name`"), check set;
         /// Whether a missing publication and slot are created at the first start. If not, `crabka init` creates them.
         create: bool = Preset::Is(true);
+        /// Whether a publication is created although the server then refuses UPDATE and DELETE of some of its tables,
+        /// those without a replica identity. If not, `crabka init` names them and creates nothing.
+        allow_refused_updates: bool = Preset::Is(false);
         /// `publish_via_partition_root` of a publication that is created: changes of a partition come as changes of
         /// the partitioned table.
         publish_via_partition_root: bool = Preset::Is(false);
@@ -72,6 +75,9 @@ options! {
         unread_limit_ms: u64 = Preset::Is(60_000), in 1_000..=3_600_000;
         /// Server messages that may wait to be taken.
         queue_bytes: u64 = Preset::Is(16_777_216), in 65_536..=17_179_869_184;
+        /// Largest message taken from the server: a row is one message, and in text a `bytea` is twice as long as its
+        /// value. A larger one ends the run before any of it is read. The server itself makes none over 1 GiB.
+        frame_bytes_max: u64 = Preset::Is(1_073_741_824), in 65_536..=1_073_741_824;
         /// How long the creation of the slot may wait for transactions that are still open.
         slot_creation_timeout_ms: u64 = Preset::Is(60_000), in 1_000..=86_400_000;
     }
