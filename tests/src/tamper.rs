@@ -54,9 +54,8 @@ impl TamperProxy {
 }
 
 fn pass(mut server: &TcpStream, mut client: &TcpStream, change: &Mutex<Change>) -> io::Result<()> {
-    let mut frame = Vec::new();
     loop {
-        frame.resize(5, 0);
+        let mut frame = vec![0; 5];
         server.read_exact(&mut frame)?;
         let length = u32::from_be_bytes([frame[1], frame[2], frame[3], frame[4]]);
         frame.resize(1 + length as usize, 0);

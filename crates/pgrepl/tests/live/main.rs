@@ -4,6 +4,7 @@
 
 mod login;
 mod pki;
+mod positions;
 mod sql;
 mod stream;
 mod tls;

@@ -12,9 +12,9 @@ use tokio::time::{Instant, timeout};
 use super::{PASSWORD, config, one, server, url};
 
 /// A database of its own with table `t` in publication `p`, and a permanent slot.
-struct Place {
+pub(super) struct Place {
     database: String,
-    slot: String,
+    pub(super) slot: String,
     config: Config,
     sql: tokio_postgres::Client,
 }
@@ -33,24 +33,24 @@ impl Place {
         place
     }
 
-    async fn new(server: &PgServer) -> Self {
+    pub(super) async fn new(server: &PgServer) -> Self {
         Self::on(server, |database| server.url(database)).await
     }
 
-    async fn client(&self) -> ReplicationClient {
+    pub(super) async fn client(&self) -> ReplicationClient {
         ReplicationClient::connect(&self.config).await.unwrap()
     }
 
-    async fn start(&self, at: Lsn) -> Result<ReplicationStream, Error> {
+    pub(super) async fn start(&self, at: Lsn) -> Result<ReplicationStream, Error> {
         let start = StartReplication::new(&self.slot, at).publications(["p"]);
         self.client().await.start_replication(&start).await
     }
 
-    async fn run(&self, sql: &str) {
+    pub(super) async fn run(&self, sql: &str) {
         self.sql.batch_execute(sql).await.unwrap();
     }
 
-    async fn confirmed(&self) -> Lsn {
+    pub(super) async fn confirmed(&self) -> Lsn {
         let sql = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1";
         let text: String = self.sql.query_one(sql, &[&self.slot]).await.unwrap().get(0);
         text.parse().unwrap()
@@ -58,7 +58,7 @@ impl Place {
 }
 
 /// Tags of the messages up to and with the `commits`-th commit, and the end of the last one.
-async fn read(stream: &mut ReplicationStream, commits: usize) -> (String, Lsn) {
+pub(super) async fn read(stream: &mut ReplicationStream, commits: usize) -> (String, Lsn) {
     let mut tags = String::new();
     loop {
         while let Some(event) = stream.try_next().unwrap() {
@@ -78,7 +78,7 @@ async fn read(stream: &mut ReplicationStream, commits: usize) -> (String, Lsn) {
 }
 
 /// What the stream says when it ends.
-async fn end(stream: &mut ReplicationStream) -> Result<(), Error> {
+pub(super) async fn end(stream: &mut ReplicationStream) -> Result<(), Error> {
     loop {
         while let Some(event) = stream.try_next()? {
             if event == StreamEvent::Ended {
