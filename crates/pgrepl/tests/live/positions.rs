@@ -28,7 +28,7 @@ async fn start(place: &Place, at: Lsn) -> ReplicationStream {
     }
 }
 
-/// The ids of the next rows: the first column of each Insert, as text.
+/// The ids of the next rows, at least `count`: the first column of each Insert, as text.
 async fn ids(stream: &mut ReplicationStream, count: usize) -> Vec<String> {
     let mut ids = Vec::new();
     while ids.len() < count {
@@ -161,8 +161,9 @@ async fn pgc_67_each_wrong_command_has_its_code_and_class() {
                 ("drop of an active slot", "55006".to_owned(), ErrorClass::Transient),
                 ("a slot that is missing", "42704".to_owned(), ErrorClass::Server),
                 ("a slot of another database", "55000".to_owned(), ErrorClass::Server),
-                ("a protocol to come", "0A000".to_owned(), ErrorClass::Server),
-                ("a slot's name", "42602".to_owned(), ErrorClass::Server),
+                // Refused before the server is asked.
+                ("a protocol to come", String::new(), ErrorClass::Configuration),
+                ("a slot's name", String::new(), ErrorClass::Configuration),
             ],
             "PostgreSQL {major}"
         );
@@ -177,11 +178,11 @@ async fn pgc_72_a_stream_is_closed_while_idle_and_in_the_middle_of_a_transaction
         close(stream).await;
         let mut stream = start(&place, Lsn::ZERO).await;
         place.run("INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 100000) g").await;
-        assert_eq!(ids(&mut stream, 10).await.len(), 10, "PostgreSQL {major}");
+        assert!(ids(&mut stream, 10).await.len() >= 10, "PostgreSQL {major}");
         close(stream).await;
         // The slot is free, and the transaction comes again from its first row.
         let mut stream = start(&place, Lsn::ZERO).await;
-        assert_eq!(ids(&mut stream, 2).await, ["1", "2"], "PostgreSQL {major}");
+        assert_eq!(ids(&mut stream, 2).await[..2], ["1", "2"], "PostgreSQL {major}");
     }
 }
 
