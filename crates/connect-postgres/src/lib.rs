@@ -8,6 +8,7 @@ pub mod classify;
 mod config;
 pub mod envelope;
 mod event;
+pub mod figures;
 mod from_value;
 mod key;
 mod position;
@@ -16,6 +17,7 @@ mod relation;
 mod row;
 mod session;
 pub mod setup;
+mod slot_watch;
 mod source;
 pub mod sql;
 pub mod types;
@@ -27,10 +29,12 @@ pub use event::{
     Body, ChangeEvent, ChangeKey, ChangePart, LogicalMessage, OldRow, Operation, Origin, SourceInfo,
     Transaction,
 };
+pub use figures::{SlotLook, SourceFigures, SourceSnapshot, StreamState};
 pub use from_value::FromValue;
 pub use position::{Fingerprint, OpenTransaction, Position, StoredPosition, StreamIdentity};
 pub use records::{ChangeRecord, DeleteRecords};
 pub use relation::{Column, Relation, ReplicaIdentity};
 pub use row::{Field, FieldError, Row};
+pub use slot_watch::SlotWatch;
 pub use source::PostgresSource;
 pub use sql::{Parameter, SqlConnection};

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use crate::assemble::Item;
 use crate::config::{PostgresSourceConfig, SlotMode};
 use crate::event::{ChangeEvent, ChangeKey, SourceInfo};
+use crate::figures::{SourceFigures, StreamState};
 use crate::position::{Fingerprint, Position, StoredPosition, StreamIdentity};
 use crate::records::{ChangeRecord, Expander, FixedTopics, Placed};
 use crate::session::start::{self, Started};
@@ -42,6 +43,7 @@ const IDLE_WAIT: Duration = Duration::from_millis(5);
 pub struct PostgresSource {
     config: PostgresSourceConfig,
     source: Arc<SourceInfo>,
+    figures: Arc<SourceFigures>,
     expander: Expander,
     fingerprint: Fingerprint,
     /// The stream, once the server has told it.
@@ -83,6 +85,7 @@ impl PostgresSource {
                 topic_prefix: config.topic_prefix.clone(),
                 database: config.connection.dbname().to_owned(),
             }),
+            figures: Arc::default(),
             expander: Expander::new(config.deletes, topics),
             fingerprint: config.fingerprint(),
             config,
@@ -98,6 +101,18 @@ impl PostgresSource {
             timeline: None,
             text_only: false,
         })
+    }
+
+    /// Counts in figures that are there already: those of the source before this one in the same run.
+    #[must_use]
+    pub fn with_figures(mut self, figures: Arc<SourceFigures>) -> Self {
+        self.figures = figures;
+        self
+    }
+
+    /// What it tells about itself while it runs.
+    pub fn figures(&self) -> Arc<SourceFigures> {
+        Arc::clone(&self.figures)
     }
 
     /// Everything that committed before it has been polled: behind the last record, or where the stream started as long
@@ -127,15 +142,20 @@ impl PostgresSource {
 
     async fn start(&mut self, stored: Option<StoredPosition>) -> Result<(), ConnectError> {
         let starting = self.starting.get_or_insert_with(|| {
+            self.figures.state_is(StreamState::Starting);
             let (config, source) = (self.config.clone(), Arc::clone(&self.source));
+            let figures = Arc::clone(&self.figures);
             let (durable, text_only) = (self.durable, self.text_only);
             Starting::spawn(move |stopped| async move {
                 let stop = async { drop(stopped.await) };
-                start::start(&config, &source, stored, durable, text_only, stop).await
+                start::start(&config, &source, &figures, stored, durable, text_only, stop).await
             })
         });
         let started = starting.finished().await;
         self.starting = None;
+        if started.is_err() {
+            self.figures.session_ends();
+        }
         let Started { session, identity, position, timeline } = started?;
         // The start may have begun in an earlier poll.
         session.acknowledge(self.durable.unwrap_or(Lsn::ZERO));
@@ -143,6 +163,8 @@ impl PostgresSource {
         self.timeline = timeline;
         self.identity = Some(identity);
         self.started_at = Some(position);
+        self.figures.polled(self.position.unwrap_or(position));
+        self.figures.acknowledged(Position::at(self.durable.unwrap_or(position.resume_lsn)));
         self.session = Some(session);
         Ok(())
     }
@@ -150,6 +172,7 @@ impl PostgresSource {
     async fn give_up_starting(&mut self) {
         if let Some(starting) = self.starting.take() {
             starting.stop().await;
+            self.figures.session_ends();
         }
     }
 
@@ -177,6 +200,7 @@ impl PostgresSource {
             match timeout(IDLE_WAIT, session.batches.recv()).await {
                 Err(_elapsed) => return Ok(false),
                 Ok(Some(batch)) => {
+                    self.figures.taken(batch.bytes);
                     self.items = batch.items.into_iter();
                     return Ok(true);
                 }
@@ -201,6 +225,13 @@ impl PostgresSource {
         Ok(())
     }
 
+    async fn stop_session(&mut self) -> Result<(), ConnectError> {
+        let Some(session) = self.session.take() else { return Ok(()) };
+        let stopped = session.stop().await;
+        self.figures.queue_is_gone();
+        stopped.map(drop)
+    }
+
     /// Moves up to `limit` records from what was received to `out`.
     fn hand_out(&mut self, limit: usize, out: &mut Vec<ChangeRecord>) -> usize {
         let mut count = 0;
@@ -215,10 +246,14 @@ impl PostgresSource {
             } else if let Some(batch) =
                 self.session.as_mut().and_then(|session| session.batches.try_recv().ok())
             {
+                self.figures.taken(batch.bytes);
                 self.items = batch.items.into_iter();
             } else {
                 break;
             }
+        }
+        if let Some(position) = self.position.filter(|_| count > 0) {
+            self.figures.polled(position);
         }
         count
     }
@@ -267,9 +302,7 @@ impl Source<ChangeKey, ChangeEvent> for PostgresSource {
         self.items = Vec::new().into_iter();
         self.records.clear();
         self.give_up_starting().await;
-        if let Some(session) = self.session.take()
-            && let Err(error) = session.stop().await
-        {
+        if let Err(error) = self.stop_session().await {
             tracing::debug!(%error, "the session before the seek had failed");
         }
         self.start_at(&offset).await
@@ -284,7 +317,8 @@ impl Source<ChangeKey, ChangeEvent> for PostgresSource {
     /// [`ConnectError::Offset`] when the offset belongs to another stream, or lies beyond everything this server has
     /// sent: PostgreSQL would accept that unchecked and never deliver what commits below it.
     async fn acknowledge(&mut self, offset: &SourceOffset) -> Result<(), ConnectError> {
-        let lsn = self.stored(offset)?.position.resume_lsn;
+        let position = self.stored(offset)?.position;
+        let lsn = position.resume_lsn;
         // What was polled came from this server; a session that has ended in between does not make it untrue.
         let polled = self.position.map_or(Lsn::ZERO, |position| position.resume_lsn);
         let received = self.session.as_ref().map_or(Lsn::ZERO, SessionHandle::received).max(polled);
@@ -294,6 +328,7 @@ impl Source<ChangeKey, ChangeEvent> for PostgresSource {
             )));
         }
         self.durable = self.durable.max(Some(lsn));
+        self.figures.acknowledged(position);
         if let Some(session) = &self.session {
             session.acknowledge(lsn);
         }
@@ -303,10 +338,7 @@ impl Source<ChangeKey, ChangeEvent> for PostgresSource {
     /// Ends the session, and a creation of the slot that is still on its way. The last acknowledged position is sent to the server before.
     async fn close(&mut self) -> Result<(), ConnectError> {
         self.give_up_starting().await;
-        match self.session.take() {
-            Some(session) => session.stop().await.map(drop),
-            None => Ok(()),
-        }
+        self.stop_session().await
     }
 
     async fn poll_batch(&mut self, limit: usize, out: &mut Vec<ChangeRecord>) -> Result<usize, ConnectError> {

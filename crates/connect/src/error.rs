@@ -42,9 +42,35 @@ impl fmt::Display for ErrorClass {
     }
 }
 
+/// The part of a run that an error comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// What is read from.
+    Source,
+    /// What is written to.
+    Sink,
+    /// Where the position is kept.
+    Checkpoint,
+    /// What makes bytes of records.
+    Converter,
+}
+
+impl Part {
+    /// The name used in JSON and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Sink => "sink",
+            Self::Checkpoint => "checkpoint",
+            Self::Converter => "converter",
+        }
+    }
+}
+
 /// What happened, and what fixes it.
 #[derive(Debug)]
 pub struct ErrorDetail {
+    part: Option<Part>,
     message: String,
     fix: Option<String>,
     sqlstate: Option<String>,
@@ -71,7 +97,7 @@ pub enum ConnectError {
 }
 
 fn detail(message: impl Into<String>) -> Box<ErrorDetail> {
-    Box::new(ErrorDetail { message: message.into(), fix: None, sqlstate: None, source: None })
+    Box::new(ErrorDetail { part: None, message: message.into(), fix: None, sqlstate: None, source: None })
 }
 
 impl ConnectError {
@@ -119,6 +145,13 @@ impl ConnectError {
         self
     }
 
+    /// Names the part that it comes from, if nothing closer to it has named one.
+    #[must_use]
+    pub fn in_part(mut self, part: Part) -> Self {
+        self.detail_mut().part.get_or_insert(part);
+        self
+    }
+
     /// Adds the error that caused this one.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
@@ -144,6 +177,11 @@ impl ConnectError {
             Self::Fenced(_) => ErrorClass::Fenced,
             Self::Bug(_) => ErrorClass::Bug,
         }
+    }
+
+    /// The part of the run that it comes from, as far as the runtime has named it.
+    pub fn part(&self) -> Option<Part> {
+        self.detail().part
     }
 
     /// Whether a later attempt may succeed without anybody acting.

@@ -78,12 +78,12 @@ mod source;
 pub use checkpoint::{CheckpointStore, FileCheckpointStore, MemoryCheckpointStore};
 pub use clock::{Clock, SystemClock};
 pub use converter::{BytesConverter, Converter, JsonConverter};
-pub use error::{ConnectError, ErrorClass, ErrorDetail};
+pub use error::{ConnectError, ErrorClass, ErrorDetail, Part};
 pub use offset::{Scalar, SourceOffset};
 pub use record::{ConnectRecord, Header, Headers};
 pub use runtime::{
-    ConnectorRuntime, ConnectorRuntimeBuilder, LastError, Limits, Observer, Phase, Point, RetryPolicy,
-    RuntimeHandle, Status,
+    ConnectorRuntime, ConnectorRuntimeBuilder, InFlight, LATENCY_BOUNDS_MS, LastError, Latency, Limits,
+    Observer, Phase, Point, RetryPolicy, RunFigures, RuntimeHandle, Status,
 };
 pub use sink::{LineSink, NullCounts, NullSink, Sink, write_line};
 pub use source::Source;

@@ -34,6 +34,14 @@ pub(crate) struct Batch {
     pub(crate) bytes: usize,
 }
 
+impl Batch {
+    /// Position behind its last change, and the commit time of its first change that has one.
+    pub(crate) fn extent(&self) -> Option<(Position, Option<i64>)> {
+        let commit_time = |item: &Item| Some(item.event.transaction.as_ref()?.commit_time_us);
+        Some((self.items.last()?.position, self.items.iter().find_map(commit_time)))
+    }
+}
+
 /// The transaction being read.
 #[derive(Debug)]
 struct Open {
@@ -218,6 +226,11 @@ impl Assembler {
         self.batch.bytes = self.batch.bytes.saturating_add(payload.len());
         self.emit(event, self.position);
         Ok(())
+    }
+
+    /// The transaction being read: its id, the changes read so far, its commit time.
+    pub(crate) fn reading(&self) -> Option<(u32, u64, i64)> {
+        self.open.as_ref().map(|open| (open.xid, open.next, open.commit_time_us))
     }
 
     /// A keepalive: everything that committed before `wal_end` has been read, unless a transaction is open.

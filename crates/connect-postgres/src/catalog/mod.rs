@@ -20,7 +20,7 @@ pub use name::{TableName, TablePattern, quote_identifier, quote_literal};
 pub use publication::{PublicationRow, PublicationTable, publication};
 pub use published::{keys_outside_identities, not_published, published_tables, published_with_equal_topics};
 pub use relation::{ColumnHint, RelationHints, ancestors, relation_hints, relations};
-pub use server::{ServerInfo, server_info, wal_position};
+pub use server::{ServerInfo, WalState, server_info, wal_position, wal_state};
 pub use slot::{PLUGIN, SlotFault, SlotHolder, SlotRow, slot, slot_holder};
 pub use tables::{TableRow, leaf_partitions, tables_matching};
 pub use transactions::{Blocker, transactions_with_xid};

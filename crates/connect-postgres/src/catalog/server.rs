@@ -59,6 +59,33 @@ pub async fn server_info(sql: &SqlConnection) -> Result<ServerInfo, ConnectError
     })
 }
 
+/// How far the server's WAL goes, and how much of it a slot may retain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WalState {
+    /// End of the WAL that is on disk, which is all that a walsender reads; on a standby of what is replayed.
+    pub end: Lsn,
+    /// `max_slot_wal_keep_size`, bytes; `None`: no limit.
+    pub max_slot_wal_keep_bytes: Option<u64>,
+}
+
+/// Reads the state of the WAL.
+///
+/// # Errors
+///
+/// As [`SqlConnection::query`].
+pub async fn wal_state(sql: &SqlConnection) -> Result<WalState, ConnectError> {
+    let query = "SELECT coalesce(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
+        ELSE pg_current_wal_flush_lsn() END, '0/0') AS wal_end, \
+        (SELECT setting::int8 * 1048576 FROM pg_settings WHERE name = 'max_slot_wal_keep_size') AS keep_bytes";
+    let row = sql.query_one("reading the state of the WAL", query, &[]).await?;
+    let keep_bytes: Option<i64> = column(&row, "keep_bytes")?;
+    Ok(WalState {
+        end: Lsn::new(column::<PgLsn>(&row, "wal_end")?.into()),
+        // Without a limit the setting is -1.
+        max_slot_wal_keep_bytes: keep_bytes.and_then(|bytes| u64::try_from(bytes).ok()),
+    })
+}
+
 /// The position behind the last WAL written; on a standby the last one replayed.
 ///
 /// # Errors

@@ -16,6 +16,7 @@ impl Session {
             ConnectError::bug(format!("undecodable message behind {behind}, at {start}: {error}"))
         })?;
         let at = At { start, payload: &payload };
+        self.meter.payload(payload.len());
         match message {
             Message::Insert(insert) => {
                 self.row(insert.relation, Operation::Insert, at, None, Some(insert.new))
@@ -26,8 +27,14 @@ impl Session {
             Message::Delete(delete) => {
                 self.row(delete.relation, Operation::Delete, at, Some(delete.old), None)
             }
-            Message::Begin(begin) => self.assembler.begin(&begin),
-            Message::Commit(commit) => self.assembler.commit(&commit),
+            Message::Begin(begin) => {
+                self.meter.begin();
+                self.assembler.begin(&begin)
+            }
+            Message::Commit(commit) => {
+                self.meter.commit();
+                self.assembler.commit(&commit)
+            }
             Message::Origin(origin) => {
                 self.assembler.origin(origin.lsn, origin.name);
                 Ok(())
@@ -37,7 +44,10 @@ impl Session {
                 self.relation(relation).await
             }
             Message::Truncate(truncate) => self.truncate(&truncate, start),
-            Message::LogicalMessage(message) => self.assembler.message(&message, &payload),
+            Message::LogicalMessage(message) => {
+                self.meter.tally.messages += 1;
+                self.assembler.message(&message, &payload)
+            }
             // A Type message names a type that the catalogue is asked about anyway. 18 may send a Stream Abort that
             // nobody asked for; it carries nothing outside streaming.
             Message::Type(_) | Message::StreamAbort(_) => Ok(()),
@@ -56,18 +66,32 @@ impl Session {
         new: Option<Tuple<'_>>,
     ) -> Result<(), ConnectError> {
         match self.relations.captured(oid, at.start, self.assembler.xid())? {
-            Some(relation) => self.assembler.row(relation, operation, at.start, at.payload, old, new),
-            None => self.assembler.uncaptured(at.start),
+            Some((relation, figures)) => {
+                figures.count(operation);
+                self.assembler.row(relation, operation, at.start, at.payload, old, new)
+            }
+            None => {
+                self.meter.tally.uncaptured += 1;
+                self.assembler.uncaptured(at.start)
+            }
         }
     }
 
     fn truncate(&mut self, truncate: &Truncate<'_>, start: Lsn) -> Result<(), ConnectError> {
         for oid in truncate.relations.iter() {
             match self.relations.captured(oid, start, self.assembler.xid())? {
-                Some(relation) if self.options.truncate_events => {
+                Some((relation, figures)) if self.options.truncate_events => {
+                    figures.count(Operation::Truncate);
                     self.assembler.truncate(relation, start, truncate.cascade, truncate.restart_identity)?;
                 }
-                _ => self.assembler.uncaptured(start)?,
+                Some(_) => {
+                    self.meter.tally.truncates_skipped += 1;
+                    self.assembler.uncaptured(start)?;
+                }
+                None => {
+                    self.meter.tally.uncaptured += 1;
+                    self.assembler.uncaptured(start)?;
+                }
             }
         }
         Ok(())

@@ -12,6 +12,7 @@
 
 mod heartbeat;
 mod message;
+mod meter;
 mod relations;
 pub(crate) mod start;
 pub(crate) mod starting;
@@ -30,9 +31,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::heartbeat::HeartbeatTimer;
+use self::meter::Meter;
 use self::relations::RelationCache;
 use crate::assemble::{Assembler, Batch};
 use crate::classify::replication_error;
+use crate::figures::{SourceFigures, StreamState};
 
 /// A batch is handed on at this many changes, so that `poll` never waits for more.
 const BATCH_CHANGES_MAX: usize = 1024;
@@ -129,6 +132,7 @@ pub(crate) struct Session {
     batches: mpsc::Sender<Batch>,
     acknowledged: watch::Receiver<Lsn>,
     received: Arc<AtomicU64>,
+    meter: Meter,
     stop: oneshot::Receiver<()>,
     /// Set when the session is to end after the batch at hand.
     ending: Option<End>,
@@ -141,11 +145,14 @@ impl Session {
         relations: RelationCache,
         assembler: Assembler,
         options: SessionOptions,
+        figures: Arc<SourceFigures>,
     ) -> SessionHandle {
         let (batches, batches_out) = mpsc::channel(QUEUE_BATCHES);
         let (acknowledged, acknowledged_out) = watch::channel(stream.acknowledged());
         let received = Arc::new(AtomicU64::new(stream.received().as_u64()));
         let (stop, stop_out) = oneshot::channel();
+        let queue_bytes_max = options.batch_bytes.saturating_mul(QUEUE_BATCHES);
+        figures.session_begins(assembler.emitted(), stream.received(), queue_bytes_max);
         let session = Self {
             heartbeat: HeartbeatTimer::new(options.heartbeat_interval, Instant::now()),
             stream,
@@ -156,6 +163,7 @@ impl Session {
             batches,
             acknowledged: acknowledged_out,
             received: Arc::clone(&received),
+            meter: Meter::new(figures),
             stop: stop_out,
             ending: None,
         };
@@ -165,6 +173,7 @@ impl Session {
 
     async fn run(mut self) -> Result<End, ConnectError> {
         let ended = self.stream_batches().await;
+        self.meter.figures.session_ends();
         if matches!(ended, Ok(End::Stopped)) {
             self.pass_acknowledged_on()?;
         }
@@ -178,14 +187,22 @@ impl Session {
     async fn stream_batches(&mut self) -> Result<End, ConnectError> {
         let queue = self.batches.clone();
         loop {
+            if queue.capacity() == 0 {
+                self.meter.figures.state_is(StreamState::WaitingForRoom);
+            }
             let room = match self.wait_for_room(&queue).await? {
                 Ok(room) => room,
                 Err(end) => return Ok(end),
             };
+            self.meter.figures.state_is(StreamState::Streaming);
             // What was read before an error is handed on before the error is.
             let filled = self.fill_batch().await;
             if !self.assembler.batch().items.is_empty() {
-                room.send(self.assembler.take_batch());
+                let batch = self.assembler.take_batch();
+                if let Some((behind, commit_time_us)) = batch.extent() {
+                    self.meter.figures.queued(batch.bytes, behind, commit_time_us);
+                }
+                room.send(batch);
             }
             match filled {
                 Ok(()) => {}
@@ -252,12 +269,15 @@ impl Session {
                     return Ok(());
                 }
             }
+            let now = Instant::now();
             self.received.store(self.stream.received().as_u64(), Ordering::Release);
+            self.meter.report(self.stream.received(), &self.assembler, now);
             let acknowledged = *self.acknowledged.borrow();
             let heartbeat_at = self.heartbeat.next(&self.assembler, acknowledged);
-            if heartbeat_at.is_some_and(|at| at <= Instant::now()) {
+            if heartbeat_at.is_some_and(|at| at <= now) {
                 self.assembler.heartbeat();
-                self.heartbeat.sent(Instant::now());
+                self.heartbeat.sent(now);
+                self.meter.tally.heartbeats += 1;
             }
             if !self.assembler.batch().items.is_empty() {
                 return Ok(());
@@ -357,7 +377,10 @@ impl Session {
                 }
                 Ok(())
             }
-            StreamEvent::Notice { notice } => self.notice(&notice),
+            StreamEvent::Notice { notice } => {
+                self.meter.tally.notices += 1;
+                self.notice(&notice)
+            }
             StreamEvent::Ended => Err(ConnectError::transient("the server ended the replication stream")),
         }
     }

@@ -8,6 +8,7 @@ use crabka_connect::ConnectError;
 use crabka_pgrepl::Lsn;
 
 use crate::catalog::{self, PublicationRow, RelationHints, TableName, TablePattern};
+use crate::figures::{SourceFigures, TableFigures};
 use crate::key::{KeyColumn, KeyHints, choose_key};
 use crate::relation::{Column, Relation, ReplicaIdentity};
 use crate::session::topics::TopicOwners;
@@ -79,12 +80,14 @@ pub(crate) struct Knowledge {
 struct Entry {
     wire: WireRelation,
     relation: Arc<Relation>,
-    captured: bool,
+    /// Where its changes are counted; `None` when it is not captured.
+    captured: Option<Arc<TableFigures>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct RelationCache {
-    sql: SqlConnection,
+    sql: Arc<SqlConnection>,
+    figures: Arc<SourceFigures>,
     topics: TopicOwners,
     tables: Vec<TablePattern>,
     excluded: Vec<TableName>,
@@ -97,13 +100,14 @@ pub(crate) struct RelationCache {
 impl RelationCache {
     /// `tables` empty captures all.
     pub(crate) fn new(
-        sql: SqlConnection,
+        sql: Arc<SqlConnection>,
+        figures: Arc<SourceFigures>,
         topics: TopicOwners,
         tables: Vec<TablePattern>,
         excluded: Vec<TableName>,
     ) -> Self {
         let (knowledge, entries) = (Knowledge::default(), HashMap::new());
-        Self { sql, topics, tables, excluded, only_listed_is_published: false, knowledge, entries }
+        Self { sql, figures, topics, tables, excluded, only_listed_is_published: false, knowledge, entries }
     }
 
     /// Looks at what is published now. Refuses a publication of which two captured tables would share a topic; what
@@ -130,7 +134,7 @@ impl RelationCache {
         self.tables.is_empty() || self.tables.iter().any(|pattern| pattern.matches(&name.schema, &name.table))
     }
 
-    /// The relation of that oid if it is captured.
+    /// The relation of that oid if it is captured, and where its changes are counted.
     ///
     /// # Errors
     ///
@@ -140,9 +144,9 @@ impl RelationCache {
         oid: u32,
         at: Lsn,
         xid: Option<u32>,
-    ) -> Result<Option<&Arc<Relation>>, ConnectError> {
+    ) -> Result<Option<(&Arc<Relation>, &TableFigures)>, ConnectError> {
         match self.entries.get(&oid) {
-            Some(entry) => Ok(entry.captured.then_some(&entry.relation)),
+            Some(entry) => Ok(entry.captured.as_deref().map(|figures| (&entry.relation, figures))),
             None => Err(ConnectError::bug(format!(
                 "a change of a relation that was not announced, at {at} in transaction {}: {oid}",
                 xid.unwrap_or_default()
@@ -183,9 +187,12 @@ impl RelationCache {
         match self.entries.get_mut(&wire.oid) {
             // Keep the old version where nothing changed: caches hang on it.
             Some(entry)
-                if entry.wire == wire && entry.captured == captured && same(&entry.relation, &relation) => {}
+                if entry.wire == wire
+                    && entry.captured.is_some() == captured
+                    && same(&entry.relation, &relation) => {}
             _ => {
                 self.knowledge.keys.insert(wire.oid, key_names(&relation));
+                let captured = captured.then(|| self.figures.table(&wire.name));
                 let entry = Entry { captured, relation: Arc::new(relation), wire };
                 self.entries.insert(entry.wire.oid, entry);
             }

@@ -13,6 +13,7 @@ use crate::catalog::{self, PublicationRow, ServerInfo, SlotRow, TableName, Table
 use crate::classify::replication_error;
 use crate::config::{BinaryMode, PostgresSourceConfig, SlotMode};
 use crate::event::SourceInfo;
+use crate::figures::SourceFigures;
 use crate::position::{Position, StoredPosition, StreamIdentity};
 use crate::setup;
 use crate::sql::SqlConnection;
@@ -38,12 +39,18 @@ pub(crate) struct Started {
 pub(crate) async fn start(
     config: &PostgresSourceConfig,
     source: &Arc<SourceInfo>,
+    figures: &Arc<SourceFigures>,
     stored: Option<StoredPosition>,
     durable: Option<Lsn>,
     text_only: bool,
     stop: impl Future<Output = ()>,
 ) -> Result<Started, ConnectError> {
-    let sql = SqlConnection::connect(&config.connection).await?;
+    let sql = {
+        let _turn = figures.sql().turn().await;
+        let sql = Arc::new(SqlConnection::connect(&config.connection).await?);
+        figures.sql().share(&sql);
+        sql
+    };
     let server = catalog::server_info(&sql).await?;
     supported(&server)?;
     let identity = StreamIdentity {
@@ -66,7 +73,8 @@ pub(crate) async fn start(
     refuse_keys_outside_identities(config, &publication, &sql).await?;
     let reserved = vec![config.message_topic(), config.heartbeat_topic()];
     let topics = TopicOwners::new(config.topic_prefix.clone(), reserved);
-    let mut relations = RelationCache::new(sql, topics, config.tables.clone(), config.excluded.clone());
+    let mut relations =
+        RelationCache::new(sql, Arc::clone(figures), topics, config.tables.clone(), config.excluded.clone());
     relations.claim_topics(&publication).await?;
     let binary = config.binary == BinaryMode::Binary && !text_only;
     let start = StartReplication::new(&config.slot, position.resume_lsn)
@@ -91,7 +99,7 @@ pub(crate) async fn start(
         binary,
     };
     let assembler = Assembler::new(Arc::clone(source), position);
-    let session = Session::spawn(stream, relations, assembler, options);
+    let session = Session::spawn(stream, relations, assembler, options, Arc::clone(figures));
     let timeline = (!server.in_recovery).then_some(system.timeline);
     Ok(Started { session, identity, position, timeline })
 }

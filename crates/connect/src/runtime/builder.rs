@@ -151,7 +151,7 @@ impl<K: Send + 'static, V: Send + 'static> ConnectorRuntimeBuilder<K, V> {
         self.limits.validate()?;
         self.retry.validate()?;
         let status = StatusWriter::new(&self.connector, self.clock);
-        let handle = RuntimeHandle::new(status.subscribe());
+        let handle = RuntimeHandle::new(&status);
         let shared = Shared {
             connector: self.connector,
             converter: self.converter.ok_or_else(|| missing("converter"))?,

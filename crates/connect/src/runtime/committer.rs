@@ -10,9 +10,10 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinError, JoinHandle};
 
+use super::figures::CommitTimes;
 use super::observer::{Observer, Point, reached};
 use super::status::StatusWriter;
-use crate::{CheckpointStore, ConnectError, ConnectRecord, Sink, SourceOffset};
+use crate::{CheckpointStore, ConnectError, ConnectRecord, Part, Sink, SourceOffset};
 
 /// Shared between attempts; within an attempt only the committer uses it.
 pub(super) type SharedStore = Arc<Mutex<Box<dyn CheckpointStore>>>;
@@ -42,6 +43,7 @@ pub(super) struct CommitTask {
     pub(super) store: Option<SharedStore>,
     pub(super) observer: Option<Arc<dyn Observer>>,
     pub(super) status: StatusWriter,
+    pub(super) commit_times: CommitTimes,
 }
 
 impl CommitTask {
@@ -65,18 +67,24 @@ impl CommitTask {
     }
 
     async fn commit(&mut self, mut batch: Batch) -> Outcome {
-        let failed = |position_unknown| move |error| CommitFailure { error, position_unknown };
+        let failed = |position_unknown| {
+            move |error: ConnectError| CommitFailure { error: error.in_part(Part::Sink), position_unknown }
+        };
+        // The sink takes the records out of the batch.
+        self.commit_times.take_from(&batch.records);
         self.sink.begin().await.map_err(failed(false))?;
         reached(self.observer.as_ref(), Point::Begun).await;
         self.sink.put(&mut batch.records).await.map_err(failed(false))?;
         reached(self.observer.as_ref(), Point::Put).await;
         // A sink that stores offsets may have stored this one although its commit failed.
         self.sink.commit(Some(&batch.offset)).await.map_err(failed(self.store.is_none()))?;
-        self.status.delivered(batch.count);
+        self.status.delivered(batch.count, &batch.offset, &self.commit_times);
         reached(self.observer.as_ref(), Point::Durable).await;
         if let Some(store) = &self.store {
             let saved = store.lock().await.save(&self.connector, &batch.offset).await;
-            saved.map_err(|error| error.context("saving the checkpoint")).map_err(failed(true))?;
+            saved
+                .map_err(|error| error.context("saving the checkpoint").in_part(Part::Checkpoint))
+                .map_err(failed(true))?;
         }
         self.status.checkpointed(batch.count, batch.bytes, &batch.offset);
         reached(self.observer.as_ref(), Point::Checkpointed).await;

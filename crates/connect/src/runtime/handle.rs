@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::status::{Phase, Status};
+use super::figures::RunFigures;
+use super::status::{Phase, Status, StatusWriter};
 
 /// What the host wants. Later ones are stronger: a stop is not undone by a resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,11 +21,13 @@ pub(super) enum Command {
 pub struct RuntimeHandle {
     pub(super) command: Arc<watch::Sender<Command>>,
     pub(super) status: watch::Receiver<Status>,
+    figures: Arc<RunFigures>,
 }
 
 impl RuntimeHandle {
-    pub(super) fn new(status: watch::Receiver<Status>) -> Self {
-        Self { command: Arc::new(watch::Sender::new(Command::Run)), status }
+    pub(super) fn new(status: &StatusWriter) -> Self {
+        let command = Arc::new(watch::Sender::new(Command::Run));
+        Self { command, status: status.subscribe(), figures: status.figures() }
     }
 
     /// Stops polling once everything polled is delivered, checkpointed and acknowledged. Source and sink stay open.
@@ -74,6 +77,11 @@ impl RuntimeHandle {
         self.status.clone()
     }
 
+    /// Counts of the run, for metrics.
+    pub fn figures(&self) -> Arc<RunFigures> {
+        Arc::clone(&self.figures)
+    }
+
     /// Waits until the run has ended and returns its last status.
     ///
     /// # Cancel safety
@@ -103,12 +111,11 @@ impl RuntimeHandle {
 mod tests {
     use super::*;
     use crate::SystemClock;
-    use crate::runtime::status::StatusWriter;
 
     #[test]
     fn stronger_commands_stay() {
         let status = StatusWriter::new("orders", Arc::new(SystemClock));
-        let handle = RuntimeHandle::new(status.subscribe());
+        let handle = RuntimeHandle::new(&status);
         let now = || *handle.command.borrow();
         handle.pause();
         assert_eq!(now(), Command::Pause);

@@ -71,6 +71,7 @@
 
 mod builder;
 mod committer;
+mod figures;
 mod handle;
 mod limits;
 mod observer;
@@ -88,19 +89,21 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 pub use self::builder::ConnectorRuntimeBuilder;
+pub use self::figures::{LATENCY_BOUNDS_MS, Latency, RunFigures};
 pub use self::handle::RuntimeHandle;
 pub use self::limits::Limits;
 pub use self::observer::{Observer, Point};
 pub use self::retry::RetryPolicy;
-pub use self::status::{LastError, Phase, Status};
+pub use self::status::{InFlight, LastError, Phase, Status};
 
 use self::committer::{CommitTask, Committer, SharedStore};
+use self::figures::CommitTimes;
 use self::handle::Command;
 use self::observer::reached;
 use self::pipeline::{Pipeline, Saved};
 use self::session::{Session, Shared, stop_asked};
 use self::status::StatusWriter;
-use crate::{ConnectError, Sink, Source, SourceOffset};
+use crate::{ConnectError, Part, Sink, Source, SourceOffset};
 
 type SourceFactory<K, V> =
     Box<dyn FnMut() -> BoxFuture<'static, Result<Box<dyn Source<K, V>>, ConnectError>> + Send>;
@@ -254,7 +257,8 @@ impl<K: Send + 'static, V: Send + 'static> ConnectorRuntime<K, V> {
     /// an older instance when it opens, and only then is its stored offset final.
     async fn open(&mut self) -> Result<Opened<K, V>, ConnectError> {
         let limit = self.shared.limits.drain_timeout;
-        let mut sink = (self.open_sink)().await.map_err(|error| error.context("opening the sink"))?;
+        let opened = (self.open_sink)().await;
+        let mut sink = opened.map_err(|error| error.context("opening the sink").in_part(Part::Sink))?;
         match self.open_source_at_stored(&mut sink).await {
             Ok(source) => Ok(Opened { source, sink }),
             Err(error) => {
@@ -270,12 +274,13 @@ impl<K: Send + 'static, V: Send + 'static> ConnectorRuntime<K, V> {
     ) -> Result<Box<dyn Source<K, V>>, ConnectError> {
         let limit = self.shared.limits.drain_timeout;
         let offset = self.stored_offset(sink).await?;
-        let mut source = (self.open_source)().await.map_err(|error| error.context("opening the source"))?;
+        let opened = (self.open_source)().await;
+        let mut source = opened.map_err(|error| error.context("opening the source").in_part(Part::Source))?;
         if let Some(offset) = offset {
             self.shared.status.restored(&offset);
             if let Err(error) = source.seek(SourceOffset::clone(&offset)).await {
                 close_quietly(limit, source.close()).await;
-                return Err(error.context("resuming from the stored offset"));
+                return Err(error.context("resuming from the stored offset").in_part(Part::Source));
             }
         }
         Ok(source)
@@ -288,7 +293,7 @@ impl<K: Send + 'static, V: Send + 'static> ConnectorRuntime<K, V> {
         if sink.stores_offset() {
             let restored = sink.restore_offset().await;
             return Ok(restored
-                .map_err(|error| error.context("restoring the offset from the sink"))?
+                .map_err(|error| error.context("restoring the offset from the sink").in_part(Part::Sink))?
                 .map(Arc::new));
         }
         if let Saved::Known(offset) = &self.saved {
@@ -300,7 +305,9 @@ impl<K: Send + 'static, V: Send + 'static> ConnectorRuntime<K, V> {
             return Err(error.with_fix("set [checkpoint] store"));
         };
         let loaded = store.lock().await.load(&self.shared.connector).await;
-        let offset = loaded.map_err(|error| error.context("loading the checkpoint"))?.map(Arc::new);
+        let offset = loaded
+            .map_err(|error| error.context("loading the checkpoint").in_part(Part::Checkpoint))?
+            .map(Arc::new);
         self.saved = Saved::Known(offset.clone());
         Ok(offset)
     }
@@ -315,6 +322,7 @@ impl<K: Send + 'static, V: Send + 'static> ConnectorRuntime<K, V> {
             store: if stores_offset { None } else { self.store.clone() },
             observer: self.shared.observer.clone(),
             status: self.shared.status.clone(),
+            commit_times: CommitTimes::default(),
         });
         let pipeline = Pipeline::new(
             self.shared.limits.clone(),

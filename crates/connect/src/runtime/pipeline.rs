@@ -178,6 +178,7 @@ impl Pipeline {
         let records = std::mem::replace(&mut self.records, std::mem::take(&mut self.spare));
         let batch = Batch { count: records.len(), records, bytes: std::mem::take(&mut self.bytes), offset };
         self.in_flight = true;
+        self.status.sent(batch.count, batch.bytes);
         self.committer.send(batch);
     }
 
@@ -215,6 +216,7 @@ impl Pipeline {
                 self.acknowledgement = Some(Acknowledgement { offset: batch.offset, records });
             }
             Err(failure) => {
+                self.status.batch_failed();
                 if failure.position_unknown {
                     self.saved = Saved::Unknown;
                 }

@@ -25,7 +25,7 @@ use super::limits::Limits;
 use super::observer::{Observer, Point, reached};
 use super::pipeline::{Pipeline, Saved};
 use super::status::{Phase, StatusWriter};
-use crate::{ConnectError, ConnectRecord, Converter, ErrorClass, Source};
+use crate::{ConnectError, ConnectRecord, Converter, ErrorClass, Part, Source};
 
 /// Room that the encoding buffer gets at a time. Records share its allocation, so it bounds what one slow record
 /// keeps alive.
@@ -197,7 +197,7 @@ impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
             Ok(_) => Ok(count),
             Err(error) => {
                 self.pipeline.caught_up = true;
-                Err(Failure::after_polled(error))
+                Err(Failure::after_polled(error.in_part(Part::Source)))
             }
         }
     }
@@ -238,7 +238,7 @@ impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
         if let Some(error) = failed {
             // Positions exist only behind whole polls, so this poll's other records are given up with it.
             pipeline.truncate(before);
-            return Err(Failure::after_polled(error));
+            return Err(Failure::after_polled(error.in_part(Part::Converter)));
         }
         pipeline.polled(count, bytes, offset);
         Ok(())
@@ -247,7 +247,8 @@ impl<'a, K: Send + 'static, V: Send + 'static> Session<'a, K, V> {
     async fn acknowledge(&mut self) -> Result<(), ConnectError> {
         let Some(acknowledgement) = self.pipeline.take_acknowledgement() else { return Ok(()) };
         reached(self.shared.observer.as_ref(), Point::BeforeAcknowledge).await;
-        self.source.acknowledge(&acknowledgement.offset).await?;
+        let told = self.source.acknowledge(&acknowledgement.offset).await;
+        told.map_err(|error| error.in_part(Part::Source))?;
         self.shared.status.acknowledged(acknowledgement.records, &acknowledgement.offset);
         reached(self.shared.observer.as_ref(), Point::Acknowledged).await;
         Ok(())

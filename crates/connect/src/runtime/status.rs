@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 
-use crate::{Clock, ConnectError, SourceOffset};
+use super::figures::{CommitTimes, RunFigures};
+use crate::{Clock, ConnectError, Part, SourceOffset};
 
 /// What a run is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -58,11 +59,24 @@ impl fmt::Display for Phase {
     }
 }
 
+/// The batch on its way to the sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct InFlight {
+    /// How many records it has.
+    pub records: u64,
+    /// Their encoded size: keys, values and headers.
+    pub bytes: u64,
+    /// When the sink got it, milliseconds since 1970-01-01 UTC.
+    pub since_at_ms: i64,
+}
+
 /// The error seen last, as text: what a status page shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastError {
     /// Name of the [`ErrorClass`](crate::ErrorClass).
     pub class: &'static str,
+    /// Name of the [`Part`](crate::Part) that it comes from, where the runtime knows.
+    pub part: Option<&'static str>,
     /// What happened, with its causes.
     pub message: String,
     /// The SQL, setting or command that fixes it, if there is one.
@@ -97,6 +111,11 @@ pub struct Status {
     pub batches: u64,
     /// Encoded bytes of those batches: keys, values and headers.
     pub bytes: u64,
+    /// The batch on its way to the sink.
+    pub in_flight: Option<InFlight>,
+    /// The offset behind the last batch that is durable in the sink.
+    #[serde(serialize_with = "offset")]
+    pub delivered: Option<Arc<SourceOffset>>,
     /// The offset saved last, or restored at the start.
     #[serde(serialize_with = "offset")]
     pub checkpointed: Option<Arc<SourceOffset>>,
@@ -120,6 +139,7 @@ pub struct Status {
 pub(super) struct StatusWriter {
     sender: Arc<watch::Sender<Status>>,
     clock: Arc<dyn Clock>,
+    figures: Arc<RunFigures>,
 }
 
 impl StatusWriter {
@@ -134,6 +154,8 @@ impl StatusWriter {
             records_acknowledged: 0,
             batches: 0,
             bytes: 0,
+            in_flight: None,
+            delivered: None,
             checkpointed: None,
             acknowledged: None,
             last_progress_at_ms: None,
@@ -142,7 +164,11 @@ impl StatusWriter {
             next_attempt_at_ms: None,
             last_error: None,
         };
-        Self { sender: Arc::new(watch::Sender::new(status)), clock }
+        Self { sender: Arc::new(watch::Sender::new(status)), clock, figures: Arc::default() }
+    }
+
+    pub(super) fn figures(&self) -> Arc<RunFigures> {
+        Arc::clone(&self.figures)
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<Status> {
@@ -169,12 +195,33 @@ impl StatusWriter {
         self.sender.send_modify(|status| status.records_received += count(records));
     }
 
-    pub(super) fn delivered(&self, records: usize) {
-        self.sender.send_modify(|status| status.records_delivered += count(records));
+    /// A batch is on its way to the sink.
+    pub(super) fn sent(&self, records: usize, bytes: usize) {
+        let since_at_ms = self.clock.now_ms();
+        self.figures.batch_sent();
+        self.sender.send_modify(|status| {
+            status.in_flight = Some(InFlight { records: count(records), bytes: count(bytes), since_at_ms });
+        });
+    }
+
+    pub(super) fn batch_failed(&self) {
+        self.figures.batch_failed();
+        self.sender.send_modify(|status| status.in_flight = None);
+    }
+
+    pub(super) fn delivered(&self, records: usize, offset: &Arc<SourceOffset>, commits: &CommitTimes) {
+        self.figures.batch_durable(commits, self.clock.now_ms());
+        self.sender.send_modify(|status| {
+            status.records_delivered += count(records);
+            status.delivered = Some(Arc::clone(offset));
+        });
     }
 
     pub(super) fn restored(&self, offset: &Arc<SourceOffset>) {
-        self.sender.send_modify(|status| status.checkpointed = Some(Arc::clone(offset)));
+        self.sender.send_modify(|status| {
+            status.delivered = Some(Arc::clone(offset));
+            status.checkpointed = Some(Arc::clone(offset));
+        });
     }
 
     pub(super) fn checkpointed(&self, records: usize, bytes: usize, offset: &Arc<SourceOffset>) {
@@ -186,6 +233,7 @@ impl StatusWriter {
             status.checkpointed = Some(Arc::clone(offset));
             status.last_progress_at_ms = Some(now);
             status.attempts = 0;
+            status.in_flight = None;
         });
     }
 
@@ -198,9 +246,11 @@ impl StatusWriter {
 
     pub(super) fn backing_off(&self, error: &ConnectError, attempts: u32, delay: Duration) {
         let now = self.clock.now_ms();
+        self.figures.error(error.class());
         let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
         self.sender.send_modify(|status| {
             status.phase = Phase::BackingOff;
+            status.in_flight = None;
             status.attempts = attempts;
             status.retries += 1;
             status.next_attempt_at_ms = Some(now.saturating_add(delay_ms));
@@ -210,8 +260,12 @@ impl StatusWriter {
 
     pub(super) fn ended(&self, phase: Phase, error: Option<&ConnectError>) {
         let now = self.clock.now_ms();
+        if let Some(error) = error {
+            self.figures.error(error.class());
+        }
         self.sender.send_modify(|status| {
             status.phase = phase;
+            status.in_flight = None;
             status.next_attempt_at_ms = None;
             if let Some(error) = error {
                 status.last_error = Some(LastError::new(error, now));
@@ -224,6 +278,7 @@ impl LastError {
     fn new(error: &ConnectError, at_ms: i64) -> Self {
         Self {
             class: error.class().as_str(),
+            part: error.part().map(Part::as_str),
             message: error.with_causes(),
             fix: error.fix().map(str::to_owned),
             sqlstate: error.sqlstate().map(str::to_owned),

@@ -1,0 +1,47 @@
+//! What the session counts while it reads, told to the figures once per read.
+
+use std::sync::Arc;
+
+use crabka_pgrepl::Lsn;
+use tokio::time::Instant;
+
+use crate::assemble::Assembler;
+use crate::figures::{Reading, SourceFigures, Tally};
+
+#[derive(Debug)]
+pub(super) struct Meter {
+    pub(super) figures: Arc<SourceFigures>,
+    pub(super) tally: Tally,
+    /// Bytes of the transaction that is being read.
+    transaction_bytes: u64,
+}
+
+impl Meter {
+    pub(super) fn new(figures: Arc<SourceFigures>) -> Self {
+        Self { figures, tally: Tally::default(), transaction_bytes: 0 }
+    }
+
+    pub(super) fn payload(&mut self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.tally.pgoutput_bytes = self.tally.pgoutput_bytes.saturating_add(bytes);
+        self.transaction_bytes = self.transaction_bytes.saturating_add(bytes);
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.transaction_bytes = 0;
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.tally.transactions += 1;
+    }
+
+    pub(super) fn report(&mut self, received: Lsn, assembler: &Assembler, now: Instant) {
+        let reading = assembler.reading().map(|(xid, changes, commit_time_us)| Reading {
+            xid,
+            changes,
+            bytes: self.transaction_bytes,
+            commit_time_us,
+        });
+        self.figures.read(&mut self.tally, received, reading, now);
+    }
+}

@@ -1,0 +1,202 @@
+//! Looks at the slot now and then, beside the stream: what it retains, how safe it is, and who holds it back.
+//!
+//! Over the session's own SQL connection while there is one, and else over one that is opened for the look: so a
+//! source never has more than one beside its replication connection, and none is ever inside a transaction.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crabka_connect::ConnectError;
+use crabka_pgrepl::Lsn;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::catalog::{self, Blocker, SlotRow, WalState};
+use crate::config::PostgresSourceConfig;
+use crate::figures::{SlotLook, SourceFigures, StreamState};
+use crate::sql::SqlConnection;
+
+/// Over how long the rate of growth is taken.
+const RATE_WINDOW: Duration = Duration::from_secs(60);
+
+/// Keeps [`SourceFigures`] told about the slot until it is dropped.
+#[derive(Debug)]
+pub struct SlotWatch {
+    task: JoinHandle<()>,
+}
+
+impl Drop for SlotWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl SlotWatch {
+    /// Begins to look at the slot of `config` every `pause`. Needs a tokio runtime.
+    pub fn spawn(config: &PostgresSourceConfig, figures: Arc<SourceFigures>, pause: Duration) -> Self {
+        let watcher = Watcher { config: config.clone(), figures, retained: VecDeque::new(), restart: None };
+        Self { task: tokio::spawn(watcher.run(pause)) }
+    }
+}
+
+struct Watcher {
+    config: PostgresSourceConfig,
+    figures: Arc<SourceFigures>,
+    /// `wal_retained_bytes` of the looks within the window.
+    retained: VecDeque<(Instant, u64)>,
+    /// The last `restart_lsn`, and when it was seen first.
+    restart: Option<(Lsn, Instant)>,
+}
+
+struct Found {
+    row: Option<SlotRow>,
+    wal: WalState,
+    transactions: Vec<Blocker>,
+}
+
+impl Watcher {
+    async fn run(mut self, pause: Duration) {
+        let mut ticks = interval(pause);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let found = match self.look().await {
+                None => continue,
+                Some(found) => found,
+            };
+            let look = match found {
+                Ok(found) => self.judge(found, Instant::now()),
+                Err(error) => {
+                    tracing::debug!(slot = %self.config.slot, "looking at the slot failed: {}", error.chain());
+                    self.failed(&error)
+                }
+            };
+            self.figures.looked(look);
+        }
+    }
+
+    /// `None` while a session is being started, which opens the one connection itself.
+    async fn look(&self) -> Option<Result<Found, ConnectError>> {
+        if let Some(sql) = self.figures.sql().get() {
+            return Some(self.read(&sql).await);
+        }
+        let _turn = self.figures.sql().turn().await;
+        if self.figures.snapshot().state == StreamState::Starting {
+            return None;
+        }
+        let sql = match SqlConnection::connect(&self.config.connection).await {
+            Ok(sql) => sql,
+            Err(error) => return Some(Err(error)),
+        };
+        let found = self.read(&sql).await;
+        sql.close().await;
+        Some(found)
+    }
+
+    async fn read(&self, sql: &SqlConnection) -> Result<Found, ConnectError> {
+        // The end first: what it is compared with is then not behind it.
+        let wal = catalog::wal_state(sql).await?;
+        let row = catalog::slot(sql, &self.config.slot).await?;
+        let transactions = catalog::transactions_with_xid(sql).await?;
+        Ok(Found { row, wal, transactions })
+    }
+
+    fn failed(&self, error: &ConnectError) -> SlotLook {
+        let error = Some(error.with_causes());
+        match self.figures.last_look() {
+            Some(before) => SlotLook { error, ..SlotLook::clone(&before) },
+            None => SlotLook {
+                at: Instant::now(),
+                slot: self.config.slot.clone(),
+                row: None,
+                wal_end: None,
+                wal_retained_bytes: None,
+                max_slot_wal_keep_bytes: None,
+                retained_bytes_per_second: None,
+                held_by: None,
+                error,
+            },
+        }
+    }
+
+    fn judge(&mut self, found: Found, now: Instant) -> SlotLook {
+        let Found { row, wal, transactions } = found;
+        let restart = row.as_ref().and_then(|row| row.restart_lsn);
+        let retained = restart.map(|restart| wal.end.as_u64().saturating_sub(restart.as_u64()));
+        let held_by = match (&row, restart) {
+            (Some(row), Some(restart)) => {
+                let stands_since = match self.restart {
+                    Some((known, since)) if known == restart => since,
+                    _ => now,
+                };
+                self.restart = Some((restart, stands_since));
+                let behind = row.confirmed_flush_lsn.is_some_and(|confirmed| restart < confirmed);
+                behind.then(|| holder(transactions, now.duration_since(stands_since))).flatten()
+            }
+            _ => None,
+        };
+        SlotLook {
+            at: now,
+            slot: self.config.slot.clone(),
+            row,
+            wal_end: Some(wal.end),
+            wal_retained_bytes: retained,
+            max_slot_wal_keep_bytes: wal.max_slot_wal_keep_bytes,
+            retained_bytes_per_second: retained.and_then(|retained| self.rate(retained, now)),
+            held_by,
+            error: None,
+        }
+    }
+
+    /// Bytes a second over the window; `None` with the first look.
+    fn rate(&mut self, retained: u64, now: Instant) -> Option<f64> {
+        self.retained.push_back((now, retained));
+        while self.retained.len() > 2
+            && self.retained.front().is_some_and(|(at, _)| now.duration_since(*at) > RATE_WINDOW)
+        {
+            self.retained.pop_front();
+        }
+        let (at, before) = *self.retained.front()?;
+        let seconds = now.duration_since(at).as_secs_f64();
+        #[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a rate")]
+        (seconds > 0.0).then(|| (retained as f64 - before as f64) / seconds)
+    }
+}
+
+/// The oldest transaction that is older than the standstill of `restart_lsn`: a younger one cannot have begun it.
+fn holder(transactions: Vec<Blocker>, standing_for: Duration) -> Option<Blocker> {
+    // Their order is oldest first, those of unknown age before.
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        transactions.into_iter().partition(|transaction| transaction.age.is_some());
+    let old = |transaction: &Blocker| transaction.age.is_some_and(|age| age >= standing_for);
+    known.into_iter().find(old).or_else(|| unknown.into_iter().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transaction(pid: i32, age_s: Option<u64>) -> Blocker {
+        Blocker {
+            pid: Some(pid),
+            gid: None,
+            user: None,
+            database: None,
+            application: None,
+            age: age_s.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn a_transaction_younger_than_the_standstill_holds_nothing() {
+        let standing = Duration::from_secs(10);
+        let holder =
+            |transactions: &[Blocker]| holder(transactions.to_vec(), standing).and_then(|found| found.pid);
+        assert_eq!(holder(&[]), None);
+        assert_eq!(holder(&[transaction(1, Some(9))]), None);
+        assert_eq!(holder(&[transaction(1, Some(60)), transaction(2, Some(20))]), Some(1));
+        assert_eq!(holder(&[transaction(3, None), transaction(1, Some(60))]), Some(1));
+        assert_eq!(holder(&[transaction(3, None), transaction(1, Some(9))]), Some(3));
+    }
+}
