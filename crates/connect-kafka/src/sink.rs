@@ -127,6 +127,13 @@ impl KafkaSink {
         Ok(sink)
     }
 
+    /// Counts in counters that are there already: those of the sink before this one in the same run.
+    #[must_use]
+    pub fn counting_in(mut self, counters: Arc<KafkaSinkCounters>) -> Self {
+        self.counters = counters;
+        self
+    }
+
     /// Looks these topics up before the first record, creating what is missing.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::catalog::{self, Blocker, SlotRow, WalState};
 use crate::config::PostgresSourceConfig;
-use crate::figures::{SlotLook, SourceFigures, StreamState};
+use crate::figures::{PAGE_HEADER_BYTES, SlotLook, SourceFigures, StreamState};
 use crate::sql::SqlConnection;
 
 /// Over how long the rate of growth is taken.
@@ -35,7 +35,13 @@ impl Drop for SlotWatch {
 impl SlotWatch {
     /// Begins to look at the slot of `config` every `pause`. Needs a tokio runtime.
     pub fn spawn(config: &PostgresSourceConfig, figures: Arc<SourceFigures>, pause: Duration) -> Self {
-        let watcher = Watcher { config: config.clone(), figures, retained: VecDeque::new(), restart: None };
+        let watcher = Watcher {
+            config: config.clone(),
+            figures,
+            retained: VecDeque::new(),
+            restart: None,
+            ahead: None,
+        };
         Self { task: tokio::spawn(watcher.run(pause)) }
     }
 }
@@ -47,6 +53,8 @@ struct Watcher {
     retained: VecDeque<(Instant, u64)>,
     /// The last `restart_lsn`, and when it was seen first.
     restart: Option<(Lsn, Instant)>,
+    /// What was received when the server's WAL was seen ahead of it, and when that was.
+    ahead: Option<(Lsn, Instant)>,
 }
 
 struct Found {
@@ -76,13 +84,18 @@ impl Watcher {
         }
     }
 
-    /// `None` while a session is being started, which opens the one connection itself.
+    /// `None` while a session is being started.
     async fn look(&self) -> Option<Result<Found, ConnectError>> {
+        // A start may be inside a transaction, and opens the one connection itself.
+        let starting = || self.figures.state() == StreamState::Starting;
+        if starting() {
+            return None;
+        }
         if let Some(sql) = self.figures.sql().get() {
             return Some(self.read(&sql).await);
         }
         let _turn = self.figures.sql().turn().await;
-        if self.figures.snapshot().state == StreamState::Starting {
+        if starting() {
             return None;
         }
         let sql = match SqlConnection::connect(&self.config.connection).await {
@@ -105,12 +118,13 @@ impl Watcher {
     fn failed(&self, error: &ConnectError) -> SlotLook {
         let error = Some(error.with_causes());
         match self.figures.last_look() {
-            Some(before) => SlotLook { error, ..SlotLook::clone(&before) },
+            Some(before) => SlotLook { error, ahead_since: None, ..SlotLook::clone(&before) },
             None => SlotLook {
                 at: Instant::now(),
                 slot: self.config.slot.clone(),
                 row: None,
                 wal_end: None,
+                ahead_since: None,
                 wal_retained_bytes: None,
                 max_slot_wal_keep_bytes: None,
                 retained_bytes_per_second: None,
@@ -141,12 +155,23 @@ impl Watcher {
             slot: self.config.slot.clone(),
             row,
             wal_end: Some(wal.end),
+            ahead_since: self.ahead(wal.end, now),
             wal_retained_bytes: retained,
             max_slot_wal_keep_bytes: wal.max_slot_wal_keep_bytes,
             retained_bytes_per_second: retained.and_then(|retained| self.rate(retained, now)),
             held_by,
             error: None,
         }
+    }
+
+    fn ahead(&mut self, wal_end: Lsn, now: Instant) -> Option<Instant> {
+        let received = self.figures.received()?;
+        let ahead = wal_end.as_u64().saturating_sub(received.as_u64()) > PAGE_HEADER_BYTES;
+        self.ahead = ahead.then_some(match self.ahead {
+            Some((known, since)) if known == received => (received, since),
+            _ => (received, now),
+        });
+        self.ahead.map(|(_, since)| since)
     }
 
     /// Bytes a second over the window; `None` with the first look.

@@ -154,7 +154,7 @@ impl PostgresSource {
         let started = starting.finished().await;
         self.starting = None;
         if started.is_err() {
-            self.figures.session_ends();
+            self.figures.session_ends(StreamState::Closed);
         }
         let Started { session, identity, position, timeline } = started?;
         // The start may have begun in an earlier poll.
@@ -172,7 +172,7 @@ impl PostgresSource {
     async fn give_up_starting(&mut self) {
         if let Some(starting) = self.starting.take() {
             starting.stop().await;
-            self.figures.session_ends();
+            self.figures.session_ends(StreamState::Closed);
         }
     }
 

@@ -49,6 +49,11 @@ pub(crate) enum Command {
     Tail(TailArgs),
     /// Stream a throw-away PostgreSQL into Kafka and show what arrives.
     Demo(DemoArgs),
+    /// Print every metric that a run exposes.
+    Metrics {
+        #[command(subcommand)]
+        what: MetricsCommand,
+    },
     /// Print every option, or the configuration in effect.
     Config {
         #[command(subcommand)]
@@ -63,6 +68,13 @@ pub(crate) enum ConfigCommand {
     Reference,
     /// The configuration in effect, secrets redacted, each value with where it comes from.
     Show(ConfigFile),
+}
+
+/// `crabka metrics ...`
+#[derive(Debug, Subcommand)]
+pub(crate) enum MetricsCommand {
+    /// Every metric with its kind and labels, in Markdown.
+    Reference,
 }
 
 /// The configuration file.

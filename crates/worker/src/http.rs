@@ -1,18 +1,20 @@
-//! The HTTP endpoints: `/live`, `/ready` and `/status`.
+//! The HTTP endpoints: `/live`, `/ready`, `/status` and `/metrics`.
 //!
-//! All three answer from the runtime's status watch, so they never touch what does the work.
+//! All of them answer from figures that the run writes anyway, so they never touch what does the work.
 
 use std::net::SocketAddr;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
-use crabka_connect::{ConnectError, Phase, Status};
+use crabka_connect::ConnectError;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::watch::{Watch, metrics};
 
 /// The endpoints; they end with it.
 pub(crate) struct Endpoints {
@@ -30,7 +32,7 @@ impl Drop for Endpoints {
 /// # Errors
 ///
 /// Of the configuration class when the address cannot be listened on.
-pub(crate) async fn serve(address: &str, status: watch::Receiver<Status>) -> Result<Endpoints, ConnectError> {
+pub(crate) async fn serve(address: &str, watch: Watch) -> Result<Endpoints, ConnectError> {
     let refused = |error: std::io::Error| {
         ConnectError::configuration(format!("http.listen cannot be listened on: {address}: {error}"))
             .with_source(error)
@@ -38,12 +40,13 @@ pub(crate) async fn serve(address: &str, status: watch::Receiver<Status>) -> Res
     };
     let listener = TcpListener::bind(address).await.map_err(refused)?;
     let local: SocketAddr = listener.local_addr().map_err(refused)?;
-    tracing::info!(address = %local, "http endpoints: /live /ready /status");
+    tracing::info!(address = %local, "http endpoints: /live /ready /status /metrics");
     let router = Router::new()
         .route("/live", get(live))
         .route("/ready", get(ready))
-        .route("/status", get(full_status))
-        .with_state(status);
+        .route("/status", get(status))
+        .route("/metrics", get(exposition))
+        .with_state(watch);
     let task = tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!(%error, "http endpoints ended");
@@ -53,49 +56,32 @@ pub(crate) async fn serve(address: &str, status: watch::Receiver<Status>) -> Res
 }
 
 /// Alive as long as the run has not ended: then the process is about to end as well.
-async fn live(State(status): State<watch::Receiver<Status>>) -> (StatusCode, Json<Value>) {
-    let phase = status.borrow().phase;
+async fn live(State(watch): State<Watch>) -> (StatusCode, Json<Value>) {
+    let phase = watch.status.borrow().phase;
     (code(!phase.has_ended()), Json(json!({ "live": !phase.has_ended(), "phase": phase })))
 }
 
-/// Ready while changes are taken; else it says why not.
-async fn ready(State(status): State<watch::Receiver<Status>>) -> (StatusCode, Json<Value>) {
-    let status = status.borrow().clone();
-    match reason(&status) {
-        None => (StatusCode::OK, Json(json!({ "ready": true, "phase": status.phase }))),
-        Some(reason) => {
-            let body = json!({ "ready": false, "phase": status.phase, "reason": reason });
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body))
-        }
-    }
+/// Ready while the stream moves or has nothing to move; in both cases it says why.
+async fn ready(State(watch): State<Watch>) -> (StatusCode, Json<Value>) {
+    let view = watch.view();
+    let reason = view.reason();
+    let body = json!({
+        "ready": reason.ready,
+        "phase": view.status.phase,
+        "code": reason.code.as_str(),
+        "reason": reason.text,
+    });
+    (code(reason.ready), Json(body))
 }
 
-async fn full_status(State(status): State<watch::Receiver<Status>>) -> Json<Status> {
-    Json(status.borrow().clone())
+async fn status(State(watch): State<Watch>) -> Json<Value> {
+    Json(watch.view().to_json())
+}
+
+async fn exposition(State(watch): State<Watch>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::exposition(watch.view()))
 }
 
 fn code(good: bool) -> StatusCode {
     if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
-}
-
-/// Why the run is not ready; `None` when it is.
-fn reason(status: &Status) -> Option<String> {
-    let error = || match &status.last_error {
-        Some(error) => format!("{}: {}", error.class, error.message),
-        None => "no error was noted".to_owned(),
-    };
-    match status.phase {
-        // Reopened, but nothing has gone through yet: whether it works is not known.
-        Phase::Running if status.attempts > 0 => {
-            Some(format!("trying again after {} failed attempts: {}", status.attempts, error()))
-        }
-        Phase::Running => None,
-        Phase::Starting => Some("opening source and sink".to_owned()),
-        Phase::Paused => Some("paused".to_owned()),
-        Phase::BackingOff => Some(format!("waiting after attempt {} failed: {}", status.attempts, error())),
-        Phase::Draining => Some("finishing what was read before it stops".to_owned()),
-        Phase::Stopped => Some("stopped".to_owned()),
-        Phase::Aborted => Some("aborted".to_owned()),
-        Phase::Failed => Some(format!("ended by an error: {}", error())),
-    }
 }

@@ -16,6 +16,7 @@ mod logging;
 mod output;
 mod pipeline;
 mod signals;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,7 +49,11 @@ fn start(cli: Cli) -> Result<(), Failure> {
     // Verbs that answer on standard output are quiet beside it.
     let default_level = match &cli.command {
         Command::Run(_) | Command::Init(_) => "info",
-        Command::Check(_) | Command::Tail(_) | Command::Demo(_) | Command::Config { .. } => "warn",
+        Command::Check(_)
+        | Command::Tail(_)
+        | Command::Demo(_)
+        | Command::Metrics { .. }
+        | Command::Config { .. } => "warn",
     };
     logging::start(cli.global.log_format, cli.global.log_level.as_deref(), default_level)
         .map_err(Failure::Usage)?;
@@ -74,6 +79,7 @@ async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Init(args) => commands::init::init(args, &global).await,
         Command::Tail(args) => commands::tail::tail(args, &global).await,
         Command::Demo(args) => commands::demo::demo(args, &global).await,
+        Command::Metrics { what } => commands::metrics::metrics(&what),
         Command::Config { what } => commands::config::config(what, &global),
     }
 }

@@ -13,7 +13,7 @@ use crabka_connect::{
     MemoryCheckpointStore, NullSink, Observer, RetryPolicy, Sink, Source, SourceOffset, SystemClock,
 };
 use crabka_connect_kafka::{
-    KafkaCheckpointConfig, KafkaCheckpointStore, KafkaSink, KafkaSinkConfig, TopicSettings,
+    KafkaCheckpointConfig, KafkaCheckpointStore, KafkaSink, KafkaSinkConfig, KafkaSinkCounters, TopicSettings,
 };
 use crabka_connect_postgres::catalog::{TableName, TablePattern};
 use crabka_connect_postgres::classify::replication_error;
@@ -22,7 +22,7 @@ use crabka_connect_postgres::envelope::{
 };
 use crabka_connect_postgres::{
     BinaryMode, ChangeEvent, ChangeKey, PostgresCheckpointStore, PostgresSource, PostgresSourceConfig,
-    SlotMode,
+    SlotMode, SourceFigures,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -31,32 +31,53 @@ use crate::config::{
     self, Binary, CheckpointConfig, CleanupPolicy, Compression, Config, DebeziumEnvelope, EnvelopeConfig,
     FlatEnvelope, KafkaCheckpoint, PostgresCheckpoint, Properties, Rejected, SinkConfig, SkippedOperations,
 };
+use crate::watch::{SinkFigures, Watch};
+
+/// The parts of a configuration, ready to run, and where they are watched from.
+pub(crate) struct Pipeline {
+    pub(crate) runtime: ConnectorRuntime<ChangeKey, ChangeEvent>,
+    pub(crate) source: PostgresSourceConfig,
+    pub(crate) watch: Watch,
+}
 
 /// The runtime of a configuration, ready to run. Nothing is connected yet.
 ///
 /// # Errors
 ///
 /// Of the configuration class when an option is refused by the part that it belongs to.
-pub(crate) fn runtime(
+pub(crate) fn pipeline(
     config: &Config,
     observer: Option<Arc<dyn Observer>>,
-) -> Result<ConnectorRuntime<ChangeKey, ChangeEvent>, ConnectError> {
-    let source = source(config)?;
+) -> Result<Pipeline, ConnectError> {
+    let source_config = source(config)?;
+    let figures = Arc::<SourceFigures>::default();
+    let kafka = Arc::<KafkaSinkCounters>::default();
+    let (opened, counted) = (source_config.clone(), Arc::clone(&figures));
     let builder = ConnectorRuntime::builder(&config.name)
         .source(move || {
-            let source = PostgresSource::new(source.clone());
+            let source = PostgresSource::new(opened.clone());
+            let source = source.map(|source| source.with_figures(Arc::clone(&counted)));
             std::future::ready(source.map(|source| Box::new(source) as Box<dyn Source<_, _>>))
         })
-        .sink(sink(config)?)
+        .sink(sink(config, &kafka)?)
         .boxed_converter(converter(config)?)
         .boxed_checkpoint_store(checkpoint_store(config)?)
         .limits(limits(config)?)
         .retry(retry(config));
-    match observer {
+    let runtime = match observer {
         Some(observer) => builder.observer(observer),
         None => builder,
     }
-    .build()
+    .build()?;
+    let sink = match &config.sink {
+        SinkConfig::Kafka(_) => SinkFigures { kind: "kafka", kafka: Some(kafka) },
+        SinkConfig::File(_) => SinkFigures { kind: "file", kafka: None },
+        SinkConfig::Stdout => SinkFigures { kind: "stdout", kafka: None },
+        SinkConfig::Null => SinkFigures { kind: "null", kafka: None },
+    };
+    let stall_limit = Duration::from_millis(config.runtime.stall_limit_ms);
+    let watch = Watch::new(&runtime.handle(), figures, sink, stall_limit);
+    Ok(Pipeline { runtime, source: source_config, watch })
 }
 
 /// The source's own configuration.
@@ -153,13 +174,15 @@ type SinkFactory =
     Box<dyn FnMut() -> BoxFuture<'static, Result<Box<dyn Sink<Bytes, Bytes>>, ConnectError>> + Send>;
 
 /// Opens the sink of the configuration, as often as it is called.
-fn sink(config: &Config) -> Result<SinkFactory, ConnectError> {
+fn sink(config: &Config, counters: &Arc<KafkaSinkCounters>) -> Result<SinkFactory, ConnectError> {
     Ok(match &config.sink {
         SinkConfig::Kafka(_) => {
             let kafka = kafka_sink(config)?;
+            let counters = Arc::clone(counters);
             Box::new(move || {
-                let open = KafkaSink::open(kafka.clone());
-                open.map(|sink| sink.map(|sink| Box::new(sink) as Box<dyn Sink<_, _>>)).boxed()
+                let (open, counters) = (KafkaSink::open(kafka.clone()), Arc::clone(&counters));
+                open.map(|sink| sink.map(|sink| Box::new(sink.counting_in(counters)) as Box<dyn Sink<_, _>>))
+                    .boxed()
             })
         }
         SinkConfig::File(file) => {

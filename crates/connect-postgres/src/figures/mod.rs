@@ -16,7 +16,7 @@ use std::time::Duration;
 use crabka_pgrepl::Lsn;
 use tokio::time::Instant;
 
-pub use self::slot::SlotLook;
+pub use self::slot::{PAGE_HEADER_BYTES, SlotLook};
 pub use self::tables::TableSnapshot;
 use self::unacknowledged::Unacknowledged;
 pub(crate) use self::{slot::SharedSql, tables::TableFigures};
@@ -34,6 +34,8 @@ pub enum StreamState {
     Streaming,
     /// Its queue is full: nothing is read, the server still hears from us.
     WaitingForRoom,
+    /// It was closed because its queue was full for too long; the next one begins when there is room.
+    Unread,
 }
 
 impl StreamState {
@@ -44,11 +46,13 @@ impl StreamState {
             Self::Starting => "starting",
             Self::Streaming => "streaming",
             Self::WaitingForRoom => "waiting_for_room",
+            Self::Unread => "unread",
         }
     }
 
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Closed, Self::Starting, Self::Streaming, Self::WaitingForRoom];
+    pub const ALL: [Self; 5] =
+        [Self::Closed, Self::Starting, Self::Streaming, Self::WaitingForRoom, Self::Unread];
 }
 
 /// The transaction that is being read.
@@ -87,6 +91,8 @@ pub struct SourceSnapshot {
     pub last_read: Option<Duration>,
     /// Time since `received` or `pgoutput_bytes` grew; `None` before.
     pub last_moved: Option<Duration>,
+    /// Time since a change was read; `None` before.
+    pub last_data: Option<Duration>,
     /// Bytes of server messages that wait between the session and `poll`.
     pub queue_bytes: u64,
     /// Limit of `queue_bytes`.
@@ -128,6 +134,8 @@ pub struct SourceFigures {
     has_read: AtomicBool,
     read_at_ms: AtomicU64,
     moved_at_ms: AtomicU64,
+    has_data: AtomicBool,
+    data_at_ms: AtomicU64,
     queue_bytes: AtomicU64,
     queue_bytes_max: AtomicU64,
     /// 0: none.
@@ -165,6 +173,8 @@ pub(crate) struct Tally {
     pub(crate) uncaptured: u64,
     pub(crate) truncates_skipped: u64,
     pub(crate) notices: u64,
+    /// A change that gives a record was among it.
+    pub(crate) data: bool,
 }
 
 /// A transaction that is being read, as the session knows it.
@@ -189,6 +199,8 @@ impl Default for SourceFigures {
             has_read: AtomicBool::new(false),
             read_at_ms: AtomicU64::new(0),
             moved_at_ms: AtomicU64::new(0),
+            has_data: AtomicBool::new(false),
+            data_at_ms: AtomicU64::new(0),
             queue_bytes: AtomicU64::new(0),
             queue_bytes_max: AtomicU64::new(0),
             transaction_xid: AtomicU32::new(0),
@@ -210,10 +222,9 @@ impl SourceFigures {
     pub fn snapshot(&self) -> SourceSnapshot {
         let now = self.ms(Instant::now());
         let age = |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Relaxed)));
-        let lsn = |at: &AtomicU64| Some(Lsn::new(at.load(Relaxed))).filter(|lsn| *lsn > Lsn::ZERO);
         let has_read = self.has_read.load(Relaxed);
         let slot = locked(&self.slot).clone();
-        let received = lsn(&self.received);
+        let received = self.received();
         let looked = slot.as_ref().and_then(|look| look.wal_end);
         let counts = &self.counts;
         SourceSnapshot {
@@ -226,6 +237,7 @@ impl SourceFigures {
             server_wal_end: received.max(looked),
             last_read: has_read.then(|| age(&self.read_at_ms)),
             last_moved: has_read.then(|| age(&self.moved_at_ms)),
+            last_data: self.has_data.load(Relaxed).then(|| age(&self.data_at_ms)),
             queue_bytes: self.queue_bytes.load(Relaxed),
             queue_bytes_max: self.queue_bytes_max.load(Relaxed),
             transaction: self.transaction(now),
@@ -242,9 +254,13 @@ impl SourceFigures {
         }
     }
 
-    fn state(&self) -> StreamState {
+    pub(crate) fn state(&self) -> StreamState {
         let state = self.state.load(Relaxed);
         StreamState::ALL.into_iter().find(|known| *known as u8 == state).unwrap_or(StreamState::Closed)
+    }
+
+    pub(crate) fn received(&self) -> Option<Lsn> {
+        lsn(&self.received)
     }
 
     fn transaction(&self, now_ms: u64) -> Option<ReadingTransaction> {
@@ -283,9 +299,10 @@ impl SourceFigures {
         self.state_is(StreamState::Streaming);
     }
 
-    pub(crate) fn session_ends(&self) {
+    /// It is [`StreamState::Closed`] now, or [`StreamState::Unread`].
+    pub(crate) fn session_ends(&self, state: StreamState) {
         self.transaction_xid.store(0, Relaxed);
-        self.state_is(StreamState::Closed);
+        self.state_is(state);
     }
 
     /// What the session has read by `now`; empties the tally.
@@ -297,6 +314,10 @@ impl SourceFigures {
             self.moved_at_ms.store(now, Relaxed);
         }
         self.read_at_ms.store(now, Relaxed);
+        if tally.data {
+            self.data_at_ms.store(now, Relaxed);
+            self.has_data.store(true, Relaxed);
+        }
         for (count, more) in [
             (&self.counts.pgoutput_bytes, tally.pgoutput_bytes),
             (&self.counts.transactions, tally.transactions),
@@ -366,6 +387,10 @@ impl SourceFigures {
     pub(crate) fn last_look(&self) -> Option<Arc<SlotLook>> {
         locked(&self.slot).clone()
     }
+}
+
+fn lsn(at: &AtomicU64) -> Option<Lsn> {
+    Some(Lsn::new(at.load(Relaxed))).filter(|lsn| *lsn > Lsn::ZERO)
 }
 
 fn count(size: usize) -> u64 {

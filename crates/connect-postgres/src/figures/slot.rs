@@ -11,6 +11,9 @@ use super::locked;
 use crate::catalog::{Blocker, SlotRow};
 use crate::sql::SqlConnection;
 
+/// The server's WAL may end this much behind its last record, and there is nothing to send: the header of a page.
+pub const PAGE_HEADER_BYTES: u64 = 40;
+
 /// What a look at the slot has found.
 #[derive(Debug, Clone)]
 pub struct SlotLook {
@@ -22,6 +25,8 @@ pub struct SlotLook {
     pub row: Option<SlotRow>,
     /// End of the server's WAL that is on its disk; on a standby of what is replayed.
     pub wal_end: Option<Lsn>,
+    /// Since when `wal_end` is ahead of everything received, which has not moved meanwhile.
+    pub ahead_since: Option<Instant>,
     /// Bytes of WAL behind `restart_lsn`.
     pub wal_retained_bytes: Option<u64>,
     /// `max_slot_wal_keep_size`, bytes; `None` without a limit.

@@ -72,7 +72,7 @@ async fn keepalives_without_progress_are_read_but_do_not_move() {
     assert_eq!(snapshot.last_moved, Some(second));
     let transaction = snapshot.transaction.unwrap();
     assert_eq!((transaction.xid, transaction.changes, transaction.since), (7, 3, second));
-    figures.session_ends();
+    figures.session_ends(StreamState::Closed);
     let snapshot = figures.snapshot();
     assert_eq!((snapshot.transaction, snapshot.state), (None, StreamState::Closed));
 }

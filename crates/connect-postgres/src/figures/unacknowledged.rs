@@ -24,8 +24,9 @@ pub(super) struct Unacknowledged {
 
 impl Unacknowledged {
     pub(super) fn push(&mut self, behind: Position, commit_time_us: i64) {
+        let full = self.entries.len() >= ENTRIES_MAX;
         match self.entries.back_mut() {
-            Some((last, _)) if self.entries.len() >= ENTRIES_MAX => *last = place(behind),
+            Some((last, _)) if full => *last = place(behind),
             _ => self.entries.push_back((place(behind), commit_time_us)),
         }
     }

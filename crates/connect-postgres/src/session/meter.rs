@@ -6,7 +6,7 @@ use crabka_pgrepl::Lsn;
 use tokio::time::Instant;
 
 use crate::assemble::Assembler;
-use crate::figures::{Reading, SourceFigures, Tally};
+use crate::figures::{Reading, SourceFigures, StreamState, Tally};
 
 #[derive(Debug)]
 pub(super) struct Meter {
@@ -14,11 +14,21 @@ pub(super) struct Meter {
     pub(super) tally: Tally,
     /// Bytes of the transaction that is being read.
     transaction_bytes: u64,
+    ended: bool,
+}
+
+impl Drop for Meter {
+    /// A session that panics has ended, too.
+    fn drop(&mut self) {
+        if !self.ended {
+            self.figures.session_ends(StreamState::Closed);
+        }
+    }
 }
 
 impl Meter {
     pub(super) fn new(figures: Arc<SourceFigures>) -> Self {
-        Self { figures, tally: Tally::default(), transaction_bytes: 0 }
+        Self { figures, tally: Tally::default(), transaction_bytes: 0, ended: false }
     }
 
     pub(super) fn payload(&mut self, bytes: usize) {
@@ -35,7 +45,13 @@ impl Meter {
         self.tally.transactions += 1;
     }
 
+    pub(super) fn ended(&mut self, state: StreamState) {
+        self.ended = true;
+        self.figures.session_ends(state);
+    }
+
     pub(super) fn report(&mut self, received: Lsn, assembler: &Assembler, now: Instant) {
+        self.tally.data = !assembler.batch().items.is_empty();
         let reading = assembler.reading().map(|(xid, changes, commit_time_us)| Reading {
             xid,
             changes,

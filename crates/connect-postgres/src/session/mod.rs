@@ -173,7 +173,10 @@ impl Session {
 
     async fn run(mut self) -> Result<End, ConnectError> {
         let ended = self.stream_batches().await;
-        self.meter.figures.session_ends();
+        self.meter.ended(match ended {
+            Ok(End::Unread) => StreamState::Unread,
+            _ => StreamState::Closed,
+        });
         if matches!(ended, Ok(End::Stopped)) {
             self.pass_acknowledged_on()?;
         }

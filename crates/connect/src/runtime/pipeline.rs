@@ -216,7 +216,7 @@ impl Pipeline {
                 self.acknowledgement = Some(Acknowledgement { offset: batch.offset, records });
             }
             Err(failure) => {
-                self.status.batch_failed();
+                self.status.batch_failed(&failure.error);
                 if failure.position_unknown {
                     self.saved = Saved::Unknown;
                 }

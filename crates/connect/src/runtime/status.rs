@@ -204,9 +204,15 @@ impl StatusWriter {
         });
     }
 
-    pub(super) fn batch_failed(&self) {
+    /// The attempt has failed with this batch; source and sink are closed next, which may take its time.
+    pub(super) fn batch_failed(&self, error: &ConnectError) {
+        let now = self.clock.now_ms();
         self.figures.batch_failed();
-        self.sender.send_modify(|status| status.in_flight = None);
+        self.sender.send_modify(|status| {
+            status.in_flight = None;
+            status.attempts += 1;
+            status.last_error = Some(LastError::new(error, now));
+        });
     }
 
     pub(super) fn delivered(&self, records: usize, offset: &Arc<SourceOffset>, commits: &CommitTimes) {

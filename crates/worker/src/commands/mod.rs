@@ -4,5 +4,6 @@ pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod init;
+pub(crate) mod metrics;
 pub(crate) mod run;
 pub(crate) mod tail;

@@ -1,25 +1,31 @@
 //! `crabka run`: streams until it is told to stop.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crabka_connect::{ConnectError, Observer};
+use crabka_connect_postgres::SlotWatch;
 
 use crate::config::{Config, Given};
 use crate::exit::Failure;
 use crate::http;
-use crate::pipeline;
+use crate::pipeline::{self, Pipeline};
 use crate::signals::Signals;
+use crate::watch::progress::ProgressLog;
 
 /// Runs until a signal (a graceful end) or an error that is not retried. The command has no observer.
 pub(crate) async fn run(given: &Given, observer: Option<Arc<dyn Observer>>) -> Result<(), Failure> {
     let config = Config::load(given)?;
     let mut signals = Signals::catch()?;
-    let runtime = pipeline::runtime(&config, observer)?;
+    let Pipeline { runtime, source, watch } = pipeline::pipeline(&config, observer)?;
     let handle = runtime.handle();
     let _endpoints = match &config.http.listen {
-        Some(address) => Some(http::serve(address, handle.watch()).await?),
+        Some(address) => Some(http::serve(address, watch.clone()).await?),
         None => None,
     };
+    let slot_interval = Duration::from_millis(config.source.slot_interval_ms);
+    let _slot_watch = SlotWatch::spawn(&source, Arc::clone(&watch.source), slot_interval);
+    let _progress = ProgressLog::start(watch, Duration::from_millis(config.runtime.progress_interval_ms));
     tracing::info!(connector = %config.name, version = env!("CARGO_PKG_VERSION"), "starting");
     let mut run = tokio::spawn(runtime.run());
     let ended = tokio::select! {

@@ -78,6 +78,8 @@ options! {
         /// Largest message taken from the server: a row is one message, and in text a `bytea` is twice as long as its
         /// value. A larger one ends the run before any of it is read. The server itself makes none over 1 GiB.
         frame_bytes_max: u64 = Preset::Is(1_073_741_824), in 65_536..=1_073_741_824;
+        /// How often the slot is looked at for `/status` and metrics: WAL retained, safety, who holds it back.
+        slot_interval_ms: u64 = Preset::Is(5_000), in 100..=3_600_000;
         /// How long the creation of the slot may wait for transactions that are still open.
         slot_creation_timeout_ms: u64 = Preset::Is(60_000), in 1_000..=86_400_000;
     }
@@ -339,11 +341,15 @@ options! {
         retry_max_attempts: Option<u32> = Preset::Means(None, "never gives up"), check at_least_one;
         /// How long a graceful end waits for the batch on its way, and then for source and sink to close.
         drain_timeout_ms: u64 = Preset::Is(30_000), in 1..=3_600_000;
+        /// How long the stream or a batch may stand still before the run is not ready.
+        stall_limit_ms: u64 = Preset::Is(30_000), in 100..=3_600_000;
+        /// How often a line in the log says how far the run is.
+        progress_interval_ms: u64 = Preset::Is(60_000), in 100..=86_400_000;
     }
 }
 
 options! {
-    /// The HTTP endpoints `/live`, `/ready` and `/status`.
+    /// The HTTP endpoints `/live`, `/ready`, `/status` and `/metrics`.
     Http in "http" {
         /// Address and port to listen on, for example `127.0.0.1:8080`.
         listen: Option<String> = Preset::Means(None, "does not listen"), check address;

@@ -86,7 +86,7 @@ fn every_configuration_that_is_shown_is_taken() {
             let entries = Entries::from_toml(block, Path::new(page), &|_| Some("secret".to_owned())).unwrap();
             let config = Config::from_entries(entries).unwrap_or_else(|error| panic!("{page}: {error}"));
             // Each part takes its share as well.
-            crate::pipeline::runtime(&config, None).unwrap_or_else(|error| panic!("{page}: {error}"));
+            crate::pipeline::pipeline(&config, None).unwrap_or_else(|error| panic!("{page}: {error}"));
         }
     }
 }

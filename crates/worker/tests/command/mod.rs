@@ -192,11 +192,16 @@ impl Drop for Running {
 
 /// GET over HTTP: the status and the JSON.
 pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, serde_json::Value) {
+    let (status, body) = get_text(address, path);
+    (status, serde_json::from_str(&body).unwrap())
+}
+
+/// GET over HTTP: the status and the body.
+pub(crate) fn get_text(address: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    let body = answer.split_once("\r\n\r\n").unwrap().1;
-    (status, serde_json::from_str(body).unwrap())
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }

@@ -21,7 +21,7 @@ use crate::config::{Config, Entries};
 use crate::exit::Failure;
 use crate::http;
 use crate::output::print;
-use crate::pipeline;
+use crate::pipeline::{self, Pipeline};
 use crate::signals::Signals;
 
 use kafka::{DemoKafka, Reader};
@@ -92,10 +92,10 @@ async fn stream(
     let config = configuration(name, url, kafka, global)?;
     // As `crabka init`: from here on nothing that is committed is missed.
     traffic.make_slot(&pipeline::source(&config)?).await?;
-    let runtime = pipeline::runtime(&config, None)?;
+    let Pipeline { runtime, watch, .. } = pipeline::pipeline(&config, None)?;
     let handle = runtime.handle();
     let _endpoints = match &config.http.listen {
-        Some(address) => Some(http::serve(address, handle.watch()).await?),
+        Some(address) => Some(http::serve(address, watch).await?),
         None => None,
     };
     let mut run = tokio::spawn(runtime.run());
