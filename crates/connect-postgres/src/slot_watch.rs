@@ -194,7 +194,10 @@ fn holder(transactions: Vec<Blocker>, standing_for: Duration) -> Option<Blocker>
     // Their order is oldest first, those of unknown age before.
     let (known, unknown): (Vec<_>, Vec<_>) =
         transactions.into_iter().partition(|transaction| transaction.age.is_some());
-    let old = |transaction: &Blocker| transaction.age.is_some_and(|age| age >= standing_for);
+    // The age of a prepared one counts from when it was prepared, and not from its begin.
+    let old = |transaction: &Blocker| {
+        transaction.gid.is_some() || transaction.age.is_some_and(|age| age >= standing_for)
+    };
     known.into_iter().find(old).or_else(|| unknown.into_iter().next())
 }
 
@@ -223,5 +226,7 @@ mod tests {
         assert_eq!(holder(&[transaction(1, Some(60)), transaction(2, Some(20))]), Some(1));
         assert_eq!(holder(&[transaction(3, None), transaction(1, Some(60))]), Some(1));
         assert_eq!(holder(&[transaction(3, None), transaction(1, Some(9))]), Some(3));
+        let prepared = Blocker { gid: Some("left".to_owned()), ..transaction(4, Some(1)) };
+        assert_eq!(holder(&[transaction(1, Some(9)), prepared]), Some(4));
     }
 }

@@ -307,7 +307,9 @@ async fn ops_20_a_blocked_sink_and_a_slot_held_elsewhere_are_told_apart() {
     assert!(status["oldest_unacknowledged_at_ms"].is_i64(), "{status}");
 
     let other = Workplace::new(&std::fs::read_to_string(watched.place.config()).unwrap());
-    let mut second = other.run(&["--log-format", "json"]);
+    // The checkpoint file is the first one's.
+    let offset = format!("checkpoint.path={}", other.path("offset").display());
+    let mut second = other.run(&["--log-format", "json", "--set", &offset]);
     let address = second.http_address();
     let status = until_reason(&mut second, address, "slot_held", false);
     assert_eq!(status["last_error"]["sqlstate"], "55006", "{status}");
