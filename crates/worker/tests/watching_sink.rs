@@ -10,7 +10,7 @@ use crabka_testkit::{KafkaBroker, PgServer, needs};
 use serde_json::Value;
 
 /// How long the broker is away: long enough for a batch to stand still, to fail, and to be tried again.
-const AWAY: Duration = Duration::from_secs(10);
+const AWAY: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kaf_13_readiness_says_sink_all_the_time_and_the_slot_is_still_looked_at() {
@@ -25,7 +25,7 @@ async fn kaf_13_readiness_says_sink_all_the_time_and_the_slot_is_still_looked_at
         "name = {name:?}\n[source]\nurl = {:?}\ntables = [\"public.orders\"]\nslot_interval_ms = 200\n\
          unread_limit_ms = 1000\nqueue_bytes = 65536\n[sink]\ntype = \"kafka\"\nbootstrap_servers = {:?}\n\
          partitions = 1\ndelivery_timeout_ms = 3000\nrequest_timeout_ms = 2000\nflush_timeout_ms = 1000\n\
-         [checkpoint]\nstore = \"file\"\npath = {:?}\n[runtime]\nstall_limit_ms = 1000\nmax_batch_records = 100\n\
+         [checkpoint]\nstore = \"file\"\npath = {:?}\n[runtime]\nstall_limit_ms = 1000\nmax_batch_records = 500\n\
          retry_max_delay_ms = 500\n[http]\nlisten = \"127.0.0.1:0\"\n",
         server.url(&name),
         broker.bootstrap_servers(),

@@ -406,3 +406,6 @@ fn ended_by_feedback(ended: Result<Infallible, crabka_pgrepl::Error>) -> Connect
         Ok(never) => match never {},
     }
 }
+
+#[cfg(test)]
+mod tests;
