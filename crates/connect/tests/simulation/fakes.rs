@@ -33,10 +33,11 @@ pub(crate) struct FakeSource {
 
 impl FakeSource {
     pub(crate) async fn open(world: Arc<World>) -> Result<Box<dyn Source<u64, u64>>, ConnectError> {
-        world.step().await;
+        world.step("source open: before").await;
         if world.lock().fails() {
             return Err(injected("opening the source"));
         }
+        world.step("source open: after").await;
         Ok(Box::new(Self { world, position: 0, sought: false, polled: false, closed: false }))
     }
 
@@ -86,28 +87,30 @@ impl Source<u64, u64> for FakeSource {
     }
 
     async fn seek(&mut self, offset: SourceOffset) -> Result<(), ConnectError> {
-        self.world.step().await;
-        let mut state = self.world.lock();
+        self.world.step("source seek: before").await;
         let to = position(&offset);
-        if self.polled || self.sought {
-            state.violate("sought twice, or after a poll");
+        {
+            let mut state = self.world.lock();
+            if self.polled || self.sought {
+                state.violate("sought twice, or after a poll");
+            }
+            if to < state.acknowledged {
+                let acknowledged = state.acknowledged;
+                state.violate(format!("{to} was released: {acknowledged} is acknowledged"));
+            }
+            if state.fails() {
+                return Err(injected("seek"));
+            }
         }
-        if to < state.acknowledged {
-            let acknowledged = state.acknowledged;
-            state.violate(format!("{to} was released: {acknowledged} is acknowledged"));
-        }
-        if state.fails() {
-            return Err(injected("seek"));
-        }
-        drop(state);
         self.sought = true;
         self.position = to;
+        self.world.step("source seek: after").await;
         Ok(())
     }
 
     async fn acknowledge(&mut self, offset: &SourceOffset) -> Result<(), ConnectError> {
         let to = position(offset);
-        self.world.step().await;
+        self.world.step("source acknowledge: before").await;
         if self.world.lock().fails() {
             return Err(injected("acknowledge"));
         }
@@ -120,7 +123,7 @@ impl Source<u64, u64> for FakeSource {
             state.acknowledged = to;
             state.check_positions();
         }
-        self.world.step().await;
+        self.world.step("source acknowledge: after").await;
         Ok(())
     }
 
@@ -128,7 +131,7 @@ impl Source<u64, u64> for FakeSource {
         if std::mem::replace(&mut self.closed, true) {
             self.world.lock().violate("closed twice");
         }
-        self.world.step().await;
+        self.world.step("source close: before").await;
         Ok(())
     }
 
@@ -143,7 +146,7 @@ impl Source<u64, u64> for FakeSource {
             world.lock().violate("polled after close");
         }
         self.first_poll();
-        world.step().await;
+        world.step("source poll batch: before").await;
         let (count, fails) = {
             let mut state = world.lock();
             let left = usize::try_from(state.records - self.position).unwrap().min(limit);
@@ -164,7 +167,7 @@ impl Source<u64, u64> for FakeSource {
             state.received = state.received.max(self.position);
             state.boundaries.insert(self.position);
         }
-        world.step().await;
+        world.step("source poll batch: after").await;
         guard.done = true;
         if fails { Err(injected("poll")) } else { Ok(count) }
     }
@@ -178,7 +181,7 @@ pub(crate) struct FakeSink {
 
 impl FakeSink {
     pub(crate) async fn open(world: Arc<World>) -> Result<Box<dyn Sink<Bytes, Bytes>>, ConnectError> {
-        world.step().await;
+        world.step("sink open: before").await;
         let number = {
             let mut state = world.lock();
             if state.fails() {
@@ -187,6 +190,7 @@ impl FakeSink {
             state.sinks_opened += 1;
             state.sinks_opened
         };
+        world.step("sink open: after").await;
         Ok(Box::new(Self { world, number, begun: false }))
     }
 
@@ -200,31 +204,37 @@ impl FakeSink {
 #[async_trait]
 impl Sink<Bytes, Bytes> for FakeSink {
     async fn begin(&mut self) -> Result<(), ConnectError> {
-        self.world.step().await;
-        let mut state = self.world.lock();
-        self.check(&mut state, false);
-        if state.sabotage == Sabotage::CommitBeforeDurable {
-            let late = state.pending.len();
-            state.make_durable(late);
+        self.world.step("sink begin: before").await;
+        {
+            let mut state = self.world.lock();
+            self.check(&mut state, false);
+            if state.sabotage == Sabotage::CommitBeforeDurable {
+                let late = state.pending.len();
+                state.make_durable(late);
+            }
+            state.pending.clear();
         }
-        state.pending.clear();
         self.begun = true;
-        if state.fails() { Err(injected("begin")) } else { Ok(()) }
+        self.world.step("sink begin: after").await;
+        if self.world.lock().fails() { Err(injected("begin")) } else { Ok(()) }
     }
 
     async fn put(&mut self, records: &mut Vec<ConnectRecord<Bytes, Bytes>>) -> Result<(), ConnectError> {
-        self.world.step().await;
-        let mut state = self.world.lock();
-        self.check(&mut state, true);
-        for record in records.drain(..) {
-            let value: [u8; 8] = record.value.as_deref().unwrap().try_into().unwrap();
-            state.pending.push(u64::from_be_bytes(value));
+        self.world.step("sink put: before").await;
+        {
+            let mut state = self.world.lock();
+            self.check(&mut state, true);
+            for record in records.drain(..) {
+                let value: [u8; 8] = record.value.as_deref().unwrap().try_into().unwrap();
+                state.pending.push(u64::from_be_bytes(value));
+            }
         }
-        if state.fails() { Err(injected("put")) } else { Ok(()) }
+        self.world.step("sink put: after").await;
+        if self.world.lock().fails() { Err(injected("put")) } else { Ok(()) }
     }
 
     async fn commit(&mut self, offset: Option<&SourceOffset>) -> Result<(), ConnectError> {
-        self.world.step().await;
+        self.world.step("sink commit: before").await;
         let behind = position(offset.unwrap());
         if self.world.lock().sabotage == Sabotage::CommitBeforeDurable {
             self.begun = false;
@@ -252,7 +262,7 @@ impl Sink<Bytes, Bytes> for FakeSink {
             state.check_positions();
             whole
         };
-        self.world.step().await;
+        self.world.step("sink commit: within").await;
         {
             let mut state = self.world.lock();
             if !state.exactly_once {
@@ -260,13 +270,14 @@ impl Sink<Bytes, Bytes> for FakeSink {
             }
         }
         self.begun = false;
-        self.world.step().await;
+        self.world.step("sink commit: after").await;
         if self.world.lock().fails() { Err(injected("commit, after its effect")) } else { Ok(()) }
     }
 
     async fn abort(&mut self) -> Result<(), ConnectError> {
-        self.world.step().await;
+        self.world.step("sink abort: before").await;
         self.world.lock().pending.clear();
+        self.world.step("sink abort: after").await;
         Ok(())
     }
 
@@ -275,9 +286,16 @@ impl Sink<Bytes, Bytes> for FakeSink {
     }
 
     async fn restore_offset(&mut self) -> Result<Option<SourceOffset>, ConnectError> {
-        self.world.step().await;
-        let mut state = self.world.lock();
-        if state.fails() { Err(injected("restore")) } else { Ok(state.saved.map(offset)) }
+        self.world.step("sink restore offset: before").await;
+        let saved = {
+            let mut state = self.world.lock();
+            if state.fails() {
+                return Err(injected("restore"));
+            }
+            state.saved
+        };
+        self.world.step("sink restore offset: after").await;
+        Ok(saved.map(offset))
     }
 }
 
@@ -286,17 +304,24 @@ pub(crate) struct FakeStore(pub(crate) Arc<World>);
 #[async_trait]
 impl CheckpointStore for FakeStore {
     async fn load(&mut self, _connector: &str) -> Result<Option<SourceOffset>, ConnectError> {
-        self.0.step().await;
-        let mut state = self.0.lock();
-        if state.exactly_once {
-            state.violate("the store was asked although the sink stores offsets");
-        }
-        if state.fails() { Err(injected("load")) } else { Ok(state.saved.map(offset)) }
+        self.0.step("store load: before").await;
+        let saved = {
+            let mut state = self.0.lock();
+            if state.exactly_once {
+                state.violate("the store was asked although the sink stores offsets");
+            }
+            if state.fails() {
+                return Err(injected("load"));
+            }
+            state.saved
+        };
+        self.0.step("store load: after").await;
+        Ok(saved.map(offset))
     }
 
     async fn save(&mut self, _connector: &str, offset: &SourceOffset) -> Result<(), ConnectError> {
         let to = position(offset);
-        self.0.step().await;
+        self.0.step("store save: before").await;
         {
             let mut state = self.0.lock();
             if state.exactly_once || Some(to) < state.saved || !state.boundaries.contains(&to) {
@@ -312,7 +337,7 @@ impl CheckpointStore for FakeStore {
             state.saved = Some(to);
             state.check_positions();
         }
-        self.0.step().await;
+        self.0.step("store save: after").await;
         if self.0.lock().fails() { Err(injected("save, after its effect")) } else { Ok(()) }
     }
 }
@@ -336,8 +361,8 @@ pub(crate) struct CrashPoints(pub(crate) Arc<World>);
 
 #[async_trait]
 impl Observer for CrashPoints {
-    async fn reached(&self, _point: Point) {
+    async fn reached(&self, point: Point) {
         self.0.lock().check_positions();
-        self.0.step().await;
+        self.0.step(point.as_str()).await;
     }
 }

@@ -7,10 +7,11 @@
 mod fakes;
 mod world;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crabka_connect::{ConnectError, ConnectorRuntime, Limits, RetryPolicy, RuntimeHandle};
+use crabka_connect::{ConnectError, ConnectorRuntime, Limits, Point, RetryPolicy, RuntimeHandle};
 use rand::RngExt;
 
 use fakes::{CrashPoints, FakeConverter, FakeSink, FakeSource, FakeStore};
@@ -175,6 +176,7 @@ fn nothing_is_lost_or_reordered_whatever_crashes() {
         None => 0..number("CRABKA_SIMULATION_SEEDS").unwrap_or(SEEDS_DEFAULT),
     };
     let (mut repeated, mut faults, mut exactly_once) = (0, 0, 0);
+    let (mut steps, mut crashes) = (BTreeSet::new(), BTreeSet::new());
     for seed in seeds.clone() {
         match simulate(seed, Sabotage::None, None) {
             Ok(world) => {
@@ -182,6 +184,8 @@ fn nothing_is_lost_or_reordered_whatever_crashes() {
                 repeated += state.durable.len() as u64 - state.delivered;
                 faults += state.faults;
                 exactly_once += u64::from(state.exactly_once);
+                steps.extend(&state.steps);
+                crashes.extend(&state.crashes);
             }
             Err(violations) => panic!("CRABKA_SIMULATION_SEED={seed}:\n  {violations}"),
         }
@@ -190,25 +194,41 @@ fn nothing_is_lost_or_reordered_whatever_crashes() {
     if seeds.end - seeds.start >= SEEDS_DEFAULT {
         // Otherwise the simulation has lost its teeth.
         assert!(faults > 2000 && repeated > 1000 && exactly_once > 100, "{faults} {repeated} {exactly_once}");
+        assert_everywhere(&steps, &crashes);
     }
+}
+
+/// The process has crashed before and after every effect, and at every named point of the runtime.
+fn assert_everywhere(steps: &BTreeSet<&str>, crashes: &BTreeSet<&str>) {
+    let missed: Vec<_> = steps.difference(crashes).collect();
+    assert!(missed.is_empty(), "no crash ever came at: {missed:?}");
+    for point in Point::ALL {
+        assert!(crashes.contains(point.as_str()), "never reached: {point}");
+    }
+    assert!(crashes.len() >= Point::ALL.len() + 24, "{crashes:?}");
 }
 
 #[test]
 fn a_crash_at_every_single_step_is_survived() {
     let mut steps_seen = 0;
-    for seed in 0..3 {
+    let (mut steps_named, mut crashes) = (BTreeSet::new(), BTreeSet::new());
+    // Enough for worlds with and without a sink that stores offsets.
+    for seed in 0..6 {
         // Up to the step that is never reached: the process then ends by itself.
         for steps in 1.. {
             let world = simulate(seed, Sabotage::None, Some(vec![End::Crash(steps)]))
                 .unwrap_or_else(|violations| panic!("seed {seed}, crash at step {steps}:\n  {violations}"));
             steps_seen += 1;
             let state = world.lock();
+            steps_named.extend(&state.steps);
+            crashes.extend(&state.crashes);
             if state.crash_count == 0 {
                 break;
             }
         }
     }
     assert!(steps_seen > 300, "{steps_seen}");
+    assert_everywhere(&steps_named, &crashes);
 }
 
 #[test]

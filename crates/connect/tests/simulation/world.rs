@@ -32,6 +32,9 @@ pub(crate) struct State {
     /// Probability of an injected transient error per call.
     pub(crate) error_rate: f64,
     step: u64,
+    /// Names of the steps that were reached, and of those at which the process has crashed.
+    pub(crate) steps: BTreeSet<&'static str>,
+    pub(crate) crashes: BTreeSet<&'static str>,
     pub(crate) crash_at: Option<u64>,
     crashed: bool,
     /// Position of the source that is open, or was last.
@@ -76,6 +79,8 @@ impl World {
             exactly_once,
             error_rate,
             step: 0,
+            steps: BTreeSet::new(),
+            crashes: BTreeSet::new(),
             crash_at: None,
             crashed: false,
             position: 0,
@@ -105,12 +110,15 @@ impl World {
         self.state.try_lock().ok()
     }
 
-    /// A moment at which the process may crash: then nothing goes on until the next process.
-    pub(crate) async fn step(&self) {
+    /// A moment at which the process may crash: then nothing goes on until the next process. The name says which, for
+    /// the account of where crashes came.
+    pub(crate) async fn step(&self, name: &'static str) {
         let pause = {
             let mut state = self.lock();
             state.step += 1;
+            state.steps.insert(name);
             if state.crash_at == Some(state.step) {
+                state.crashes.insert(name);
                 state.crash();
                 self.crash.notify_one();
             }
