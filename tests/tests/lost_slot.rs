@@ -98,6 +98,32 @@ async fn del_27_slot_lost_while_the_source_was_stopped() {
 }
 
 #[tokio::test]
+async fn del_27_slot_lost_because_nobody_used_it() {
+    needs!(postgres(18));
+    let server =
+        PgServer::builder().major(18).setting("idle_replication_slot_timeout", "1s").start().await.unwrap();
+    let database = Database::on(&server, TABLE).await;
+    let config = database.config(&["public.t"]);
+    let mut reader = Reader::new(config.clone());
+    reader.started().await;
+    database.run("INSERT INTO t VALUES (1)").await;
+    reader.take(1).await;
+    let offset = reader.acknowledge().await;
+    reader.close().await;
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while status_of_slot(&database).await != "lost" {
+        assert!(tokio::time::Instant::now() < deadline, "the slot is still kept");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        // A slot's age is looked at when a checkpoint has something to do.
+        database.run("SELECT pg_logical_emit_message(false, 'fill', 'x')").await;
+        database.run("CHECKPOINT").await;
+    }
+    let mut again = Reader::new(config);
+    let error = again.source().seek(offset.clone()).await.unwrap_err();
+    lost(&error, &[&database.slot(), "wal_status lost", "idle_timeout", &lsn(&offset).to_string()]);
+}
+
+#[tokio::test]
 async fn del_27_del_66_ii_slot_lost_while_it_was_read() {
     needs!(postgres);
     let server = forgetful_server().await;
