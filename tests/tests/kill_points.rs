@@ -37,7 +37,7 @@ fn rounds() -> u32 {
 
 /// A process passes a point for the first time when it opens, and at every batch.
 fn nth(point: Point, round: u32) -> u32 {
-    if point == Point::Opened { 1 } else { 2 + round }
+    if point == Point::Opened { 1 } else { 4 + round }
 }
 
 /// How often the journal names a point.
