@@ -43,7 +43,7 @@ mod supervisor;
 
 pub use cache::cache_dir;
 pub use error::Error;
-pub use kafka::{BrokerStopped, KafkaBroker, KafkaBrokerBuilder, KafkaInstall};
+pub use kafka::{BrokerStopped, KafkaBroker, KafkaBrokerBuilder, KafkaCluster, KafkaInstall};
 pub use postgres::{
     DEFAULT_MAJOR, PgInstall, PgServer, PgServerBuilder, SUPPORTED_MAJORS, StopMode, Stopped,
     pg_available_majors,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
 mod checkpoint;
+mod cluster;
 mod guarded;
 mod ordered;
 mod outage;

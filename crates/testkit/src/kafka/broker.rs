@@ -24,7 +24,7 @@ const HEAP_MB: u32 = 384;
 const LOG_LINES: usize = 40;
 
 /// One answer to a metadata request may take this long.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One line per event, without the hundreds of lines in which Kafka prints its configuration.
 const LOG4J: &str = "\
@@ -80,10 +80,30 @@ struct Inner {
 
 /// The ports of one broker.
 #[derive(Debug, Clone, Copy)]
-struct Ports {
+pub(super) struct Ports {
     clients: u16,
-    controller: u16,
+    pub(super) controller: u16,
     proxied: Option<u16>,
+}
+
+impl Ports {
+    pub(super) fn free(builder: &KafkaBrokerBuilder) -> Result<Self, Error> {
+        Ok(Self {
+            clients: free_port()?,
+            controller: free_port()?,
+            proxied: builder.advertised.as_ref().map(|_| free_port()).transpose()?,
+        })
+    }
+}
+
+/// What makes a broker a member of a cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) id: usize,
+    pub(super) cluster_id: String,
+    /// `controller.quorum.voters`.
+    pub(super) voters: String,
+    pub(super) ports: Ports,
 }
 
 impl KafkaBroker {
@@ -133,6 +153,12 @@ impl KafkaBroker {
 
     pub(crate) async fn launch(builder: KafkaBrokerBuilder) -> Result<Self, Error> {
         let inner = process::blocking(move || Inner::launch(&builder)).await?;
+        Ok(Self { kind: Kind::Own(Arc::new(inner)) })
+    }
+
+    /// Blocks until the broker answers, which a member of a cluster does when most of them run.
+    pub(super) fn launch_member(builder: &KafkaBrokerBuilder, member: &Member) -> Result<Self, Error> {
+        let inner = Inner::launch_member(builder, &KafkaInstall::get()?, member)?;
         Ok(Self { kind: Kind::Own(Arc::new(inner)) })
     }
 
@@ -232,28 +258,26 @@ impl Inner {
     fn launch(builder: &KafkaBrokerBuilder) -> Result<Self, Error> {
         crate::servers::check_allowed("kafka")?;
         let install = KafkaInstall::get()?;
-        for _ in 0..4 {
-            match Self::launch_on_free_ports(builder, &install) {
-                // Between looking for a port and using it another process may take it.
-                Err(Error::NotReady { log, .. }) if log.contains("Address already in use") => {}
-                outcome => return outcome,
-            }
-        }
-        Err(Error::State("free ports were taken by somebody else four times in turn".into()))
+        on_free_ports(|| {
+            let ports = Ports::free(builder)?;
+            let voters = format!("1@127.0.0.1:{}", ports.controller);
+            let member = Member { id: 1, cluster_id: cluster_id(), voters, ports };
+            Self::launch_member(builder, &install, &member)
+        })
     }
 
-    fn launch_on_free_ports(builder: &KafkaBrokerBuilder, install: &KafkaInstall) -> Result<Self, Error> {
+    fn launch_member(
+        builder: &KafkaBrokerBuilder,
+        install: &KafkaInstall,
+        member: &Member,
+    ) -> Result<Self, Error> {
         let dir = process::server_dir("crabka-kafka-")?;
-        let ports = Ports {
-            clients: free_port()?,
-            controller: free_port()?,
-            proxied: builder.advertised.as_ref().map(|_| free_port()).transpose()?,
-        };
+        let ports = member.ports;
         let put = |name: &str, text: &str| {
             let path = dir.path().join(name);
             std::fs::write(&path, text).map_err(Error::file(path))
         };
-        put("server.properties", &properties(builder, ports, &dir.path().join("data").to_string_lossy()))?;
+        put("server.properties", &properties(builder, member, &dir.path().join("data").to_string_lossy()))?;
         put("log4j2.properties", LOG4J)?;
         let container_name = container_name("kafka");
         let words = install.java_words(
@@ -266,7 +290,12 @@ impl Inner {
         let quoted: Vec<String> = words.iter().map(shell_word).collect();
         put("run", &format!("{removal}\nexec {} kafka.Kafka server.properties\n", quoted.join(" ")))?;
         let mut format = Command::new(&words[0]);
-        format.args(&words[1..]).args(["kafka.tools.StorageTool", "format", "--cluster-id", &cluster_id()]);
+        format.args(&words[1..]).args([
+            "kafka.tools.StorageTool",
+            "format",
+            "--cluster-id",
+            &member.cluster_id,
+        ]);
         format.args(["--config", "server.properties"]).current_dir(dir.path());
         process::output(&mut format, "kafka.tools.StorageTool")?;
 
@@ -368,8 +397,19 @@ fn java_options(heap_mb: u32) -> Vec<String> {
     ]
 }
 
-fn properties(builder: &KafkaBrokerBuilder, ports: Ports, data: &str) -> String {
-    let Ports { clients, controller, proxied } = ports;
+/// Runs it again when somebody else has taken a port between looking for one and using it.
+pub(super) fn on_free_ports<T>(mut launch: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 0..4 {
+        match launch() {
+            Err(Error::NotReady { log, .. }) if log.contains("Address already in use") => {}
+            outcome => return outcome,
+        }
+    }
+    Err(Error::State("free ports were taken by somebody else four times in turn".into()))
+}
+
+fn properties(builder: &KafkaBrokerBuilder, member: &Member, data: &str) -> String {
+    let Ports { clients, controller, proxied } = member.ports;
     let mut listeners = format!("CLIENTS://127.0.0.1:{clients},CONTROLLER://127.0.0.1:{controller}");
     let mut advertised = format!("CLIENTS://127.0.0.1:{clients}");
     if let (Some(port), Some(address)) = (proxied, &builder.advertised) {
@@ -378,8 +418,8 @@ fn properties(builder: &KafkaBrokerBuilder, ports: Ports, data: &str) -> String 
     }
     let own = [
         ("process.roles", "broker,controller"),
-        ("node.id", "1"),
-        ("controller.quorum.voters", &format!("1@127.0.0.1:{controller}")),
+        ("node.id", &member.id.to_string()),
+        ("controller.quorum.voters", &member.voters),
         ("listeners", &listeners),
         ("advertised.listeners", &advertised),
         ("listener.security.protocol.map", "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT"),
@@ -395,7 +435,7 @@ fn properties(builder: &KafkaBrokerBuilder, ports: Ports, data: &str) -> String 
 }
 
 /// 22 characters of URL-safe base64, as Kafka writes 16 bytes.
-fn cluster_id() -> String {
+pub(super) fn cluster_id() -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut bits = rand::random::<u128>();
     // The last character holds two bits only; the first must not look like an option's dash.
