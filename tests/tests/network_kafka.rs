@@ -1,5 +1,5 @@
 //! What networks do to the connections with the broker, under load; and a broker that takes nothing for longer than the
-//! source may leave its connection unread: DEL-35, KAF-13. (That the server does not lose its patience before is
+//! source may leave its connection unread: DEL-20, DEL-35, KAF-13. (That the server does not lose its patience before is
 //! DEL-36, in `network_postgres.rs`.)
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crabka_testkit::{Direction, FaultProxy, KafkaBroker, Side, needs};
+use crabka_testkit::{Direction, FaultProxy, KafkaBroker, Side, StopMode, needs};
 use crabka_tests::{BATCH_RECORDS, Database, KafkaRun, Writers};
 use tokio::time::{Instant, sleep};
 
@@ -151,5 +151,43 @@ async fn del_35_a_blocked_sink_keeps_the_connection_for_its_time_and_then_gives_
     proxy.heal();
     let ledger = run.read_ledger(&broker.bootstrap_servers(), vec![rows]).await;
     assert!(ledger.repeats <= BATCH_RECORDS, "{} repeats", ledger.repeats);
+    assert!(worker.terminate(Duration::from_secs(60)).success());
+}
+
+/// Waits until the walsender has sent nothing for a while: it stands in its socket.
+async fn stands_still(run: &KafkaRun) {
+    let query =
+        "SELECT sent_lsn::text, wait_event FROM pg_stat_replication JOIN pg_stat_activity USING (pid)";
+    let (mut before, mut still) = (None, 0);
+    while still < 20 {
+        let row = run.database.sql.query_one(query, &[]).await.expect("a walsender");
+        let now: (Option<String>, Option<String>) = (row.get(0), row.get(1));
+        let blocked = now.1.as_deref() == Some("WalSenderWriteData");
+        still = if blocked && before.as_ref() == Some(&now) { still + 1 } else { 0 };
+        before = Some(now);
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn del_20_a_server_stops_fast_although_the_sink_is_blocked() {
+    needs!(postgres, kafka);
+    let (broker, proxy) = proxied().await;
+    let run = backlogged(&proxy).await;
+    let mut worker = run.worker();
+    run.database.slot_made(&run.slot).await;
+    run.database.run("INSERT INTO ledger VALUES (0, 1)").await;
+    goes_on(&run).await;
+    proxy.blackhole(Direction::ToClient);
+    let rows = fill(&run.database).await;
+    stands_still(&run).await;
+    // Without the bound the walsender would stand there for ever.
+    let stopped = run.server.stop_within(StopMode::Fast, Duration::from_secs(50)).await.unwrap();
+    println!("stopped after {:?}", stopped.took);
+    run.server.start_again().await.unwrap();
+    proxy.heal();
+    let ledger = run.read_ledger(&broker.bootstrap_servers(), vec![rows]).await;
+    assert!(ledger.repeats <= BATCH_RECORDS, "{} repeats", ledger.repeats);
+    assert!(worker.is_running());
     assert!(worker.terminate(Duration::from_secs(60)).success());
 }
