@@ -84,7 +84,7 @@ async fn quiet_table_beside_busy(writes_to_other_database: bool) {
 }
 
 #[tokio::test]
-async fn del_02_i_a_quiet_table_beside_busy_tables_of_its_database_releases_wal() {
+async fn del_02_i_pgc_69_a_quiet_table_beside_busy_tables_of_its_database_releases_wal() {
     needs!(postgres);
     quiet_table_beside_busy(false).await;
 }
@@ -172,7 +172,7 @@ async fn del_16_a_restart_when_idle_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn del_61_i_a_fast_shutdown_is_not_held_up_when_nothing_is_in_flight() {
+async fn del_61_i_pgc_71_a_fast_shutdown_is_not_held_up_when_nothing_is_in_flight() {
     needs!(postgres);
     let server = PgServer::start().await.unwrap();
     let database = Database::on(&server, TABLE).await;

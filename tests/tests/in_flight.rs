@@ -68,7 +68,7 @@ async fn del_35_an_unread_connection_is_closed_and_the_position_kept() {
 }
 
 #[tokio::test]
-async fn del_61_iii_a_fast_shutdown_does_not_wait_for_rows_that_never_become_durable() {
+async fn del_61_iii_pgc_71_a_fast_shutdown_does_not_wait_for_rows_that_never_become_durable() {
     needs!(postgres);
     let server = PgServer::start().await.unwrap();
     let database = Database::on(&server, TABLE).await;

@@ -65,7 +65,7 @@ fn lost(error: &ConnectError, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn del_27_slot_lost_while_the_source_was_stopped() {
+async fn del_27_pgc_74_slot_lost_while_the_source_was_stopped() {
     needs!(postgres);
     for major in pg_available_majors() {
         let server = PgServer::builder().major(major).setting("max_slot_wal_keep_size", "16MB").start();
@@ -98,7 +98,7 @@ async fn del_27_slot_lost_while_the_source_was_stopped() {
 }
 
 #[tokio::test]
-async fn del_27_slot_lost_because_nobody_used_it() {
+async fn del_27_ops_21_slot_lost_because_nobody_used_it() {
     needs!(postgres(18));
     let server =
         PgServer::builder().major(18).setting("idle_replication_slot_timeout", "1s").start().await.unwrap();
@@ -124,7 +124,7 @@ async fn del_27_slot_lost_because_nobody_used_it() {
 }
 
 #[tokio::test]
-async fn del_27_del_66_ii_slot_lost_while_it_was_read() {
+async fn del_27_del_66_ii_pgc_74_slot_lost_while_it_was_read() {
     needs!(postgres);
     let server = forgetful_server().await;
     let database = Database::on(&server, TABLE).await;
@@ -158,7 +158,7 @@ async fn del_27_del_66_ii_slot_lost_while_it_was_read() {
 }
 
 #[tokio::test]
-async fn del_27_slot_lost_while_the_sink_was_blocked() {
+async fn del_27_pgc_74_slot_lost_while_the_sink_was_blocked() {
     needs!(postgres);
     let server = forgetful_server().await;
     let database = Database::on(&server, TABLE).await;
@@ -224,7 +224,7 @@ async fn deliver(database: &Database, reader: &mut Reader, ids: std::ops::Range<
 }
 
 #[tokio::test]
-async fn del_64_a_slot_behind_the_offset_is_normal_and_repeats_nothing() {
+async fn del_64_pgc_68_a_slot_behind_the_offset_is_normal_and_repeats_nothing() {
     needs!(postgres);
     for major in pg_available_majors() {
         let server = PgServer::builder().major(major).start().await.unwrap();

@@ -1,6 +1,7 @@
 //! Large rows: they pass, or a limit with a name stops them; nothing goes round in circles.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use crabka_connect::{ConnectError, Converter, ErrorClass, Source, SourceOffset, SystemClock};
@@ -10,11 +11,15 @@ use crabka_connect_postgres::{
 };
 use crabka_testkit::{PgServer, needs};
 use crabka_tests::Database;
+use tokio::time::Instant;
 
 use crate::measure::{alone, resident_kb, size};
 
 async fn next(source: &mut PostgresSource) -> Result<ChangeEvent, ConnectError> {
+    // A row of hundreds of megabytes takes its time on a busy machine.
+    let deadline = Instant::now() + Duration::from_secs(240);
     loop {
+        assert!(Instant::now() < deadline, "nothing comes");
         match source.poll().await {
             Ok(Some(record)) => {
                 let event = record.value.expect("no tombstones here");
@@ -24,7 +29,7 @@ async fn next(source: &mut PostgresSource) -> Result<ChangeEvent, ConnectError> 
             }
             Ok(None) => {}
             Err(error) if error.is_transient() => {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Err(error) => return Err(error),
         }
@@ -48,7 +53,7 @@ async fn resumed(config: PostgresSourceConfig, offset: &SourceOffset) -> Postgre
     while let Err(error) = source.seek(offset.clone()).await {
         // The server may not have noticed yet that the source before is gone.
         assert!(error.is_transient(), "{error}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     source
 }

@@ -1,14 +1,19 @@
 //! What the source itself makes of odd streams, roles and catalogues.
 
+use std::time::Duration;
+
 use crabka_connect::{ConnectError, ErrorClass};
 use crabka_connect_postgres::BinaryMode;
 use crabka_testkit::{PgServer, needs, pg_available_majors};
 use crabka_tests::{Database, Reader, TamperProxy};
 use serde_json::json;
+use tokio::time::Instant;
 
 /// Polls until an error that stops the stream; everything before it must be heartbeats.
 async fn stopped(reader: &mut Reader) -> ConnectError {
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
+        assert!(Instant::now() < deadline, "the stream goes on");
         match reader.poll().await {
             Ok(record) => assert!(record.as_ref().is_none_or(|record| record.op() == "h"), "{record:?}"),
             Err(error) => return error,

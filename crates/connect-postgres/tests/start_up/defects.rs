@@ -91,7 +91,7 @@ async fn ops_01_max_slot_wal_keep_size_tiny() {
 }
 
 #[tokio::test]
-async fn ops_01_idle_replication_slot_timeout() {
+async fn ops_01_ops_21_idle_replication_slot_timeout() {
     crabka_testkit::needs!(postgres);
     for major in pg_available_majors().into_iter().filter(|major| *major >= 18) {
         let builder = PgServer::builder().major(major).setting("idle_replication_slot_timeout", "1h");

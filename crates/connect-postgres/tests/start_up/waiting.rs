@@ -109,7 +109,7 @@ async fn assert_no_slot(sql: &SqlConnection) {
 }
 
 #[tokio::test]
-async fn del_34_slot_creation_waits() {
+async fn del_34_pgc_73_slot_creation_waits() {
     crabka_testkit::needs!(postgres);
     for major in pg_available_majors() {
         let blocked = blocked(major).await;

@@ -171,7 +171,7 @@ async fn closing_leaves_the_last_position_at_the_server() {
     place.client().await.drop_replication_slot(&place.slot, false).await.unwrap();
 }
 
-/// DEL-35, DEL-36: nobody reads for three times the server's patience.
+/// DEL-35, DEL-36, PGC-70: nobody reads for three times the server's patience.
 #[tokio::test]
 async fn a_consumer_without_room_is_kept_connected() {
     let mut place = Place::new(server().await).await;
