@@ -6,7 +6,7 @@ mod command;
 use std::time::{Duration, Instant};
 
 use command::{Workplace, get, get_text};
-use crabka_testkit::{KafkaBroker, PgServer, needs};
+use crabka_testkit::{FaultProxy, KafkaBroker, PgServer, needs};
 use serde_json::Value;
 
 /// How long the broker is away: long enough for a batch to stand still, to fail, and to be tried again.
@@ -15,7 +15,9 @@ const AWAY: Duration = Duration::from_secs(6);
 #[tokio::test(flavor = "multi_thread")]
 async fn kaf_13_readiness_says_sink_all_the_time_and_the_slot_is_still_looked_at() {
     needs!(postgres, kafka);
-    let broker = KafkaBroker::start().await.unwrap();
+    let proxy = FaultProxy::start("127.0.0.1:1").unwrap();
+    let broker = KafkaBroker::builder().advertise(proxy.address()).start().await.unwrap();
+    proxy.set_target(broker.proxied_address().unwrap());
     let server = PgServer::shared_default().await.unwrap();
     let name = server.create_database("watch").await.unwrap();
     let sql = server.connect(&name).await.unwrap();
@@ -28,7 +30,7 @@ async fn kaf_13_readiness_says_sink_all_the_time_and_the_slot_is_still_looked_at
          [checkpoint]\nstore = \"file\"\npath = {:?}\n[runtime]\nstall_limit_ms = 1000\nmax_batch_records = 500\n\
          retry_max_delay_ms = 500\n[http]\nlisten = \"127.0.0.1:0\"\n",
         server.url(&name),
-        broker.bootstrap_servers(),
+        proxy.address().to_string(),
         place.path("offset")
     );
     std::fs::write(place.path("crabka.toml"), config).unwrap();
@@ -39,7 +41,8 @@ async fn kaf_13_readiness_says_sink_all_the_time_and_the_slot_is_still_looked_at
     running
         .until("a record in Kafka", || (get(address, "/status").1["sink"]["delivered"] == 1).then_some(()));
 
-    broker.stop().await.unwrap();
+    proxy.refuse();
+    proxy.reset();
     sql.batch_execute("INSERT INTO orders SELECT i, repeat('x', 500) FROM generate_series(1, 2000) i")
         .await
         .unwrap();
@@ -65,7 +68,8 @@ async fn kaf_13_readiness_says_sink_all_the_time_and_the_slot_is_still_looked_at
     });
     assert!(slot["wal_retained_bytes"].as_u64().unwrap() > 0, "{slot}");
 
-    broker.start_again().await.unwrap();
+    proxy.resume_accept();
+    proxy.heal();
     running.until("ready again", || (get(address, "/ready").0 == 200).then_some(()));
     let status = running.until("everything in Kafka", || {
         let status = get(address, "/status").1;
