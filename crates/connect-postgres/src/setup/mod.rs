@@ -20,7 +20,7 @@ use crate::classify::replication_error;
 use crate::sql::SqlConnection;
 
 pub(crate) use publication::{create_publication_sql, expansion};
-pub use slot::{SlotWait, create_slot, drop_slot};
+pub use slot::{SlotWait, abandoned_creations_cancelled, create_slot, drop_slot};
 
 /// What is to exist.
 #[derive(Debug, Clone)]

@@ -2,11 +2,13 @@
 //! setting of the server ends that wait, so the time limit, the report and the cancel are ours.
 
 use std::pin::pin;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crabka_connect::ConnectError;
 use crabka_pgrepl::{CancelHandle, CreateSlot, CreatedSlot, ReplicationClient};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::types::Type;
 
@@ -47,7 +49,8 @@ const LOOK_LIMIT: Duration = Duration::from_secs(2);
 /// # Cancel safety
 ///
 /// Better ended with `stop`. When the future is dropped the creation is cancelled in the background, as far as the
-/// runtime still lives for it; else the half-made slot stays until the transactions it waits for have ended.
+/// runtime still lives for it ([`abandoned_creations_cancelled`] waits for that); else the half-made slot stays until the
+/// transactions it waits for have ended.
 ///
 /// # Durability
 ///
@@ -118,13 +121,45 @@ struct CancelWhenDropped(Option<CancelHandle>);
 impl Drop for CancelWhenDropped {
     fn drop(&mut self) {
         if let (Some(handle), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            let on_its_way = OnItsWay::new();
             runtime.spawn(async move {
                 if let Err(error) = handle.cancel().await {
                     tracing::warn!(%error, "an abandoned creation of a replication slot could not be cancelled");
                 }
+                drop(on_its_way);
             });
         }
     }
+}
+
+/// How many cancels of abandoned creations the servers have not taken yet.
+static CANCELS: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
+
+/// One of [`CANCELS`].
+struct OnItsWay;
+
+impl OnItsWay {
+    fn new() -> Self {
+        CANCELS.send_modify(|count| *count += 1);
+        Self
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        CANCELS.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Waits until the servers have taken the cancels of all creations whose futures were dropped. A program awaits it, for
+/// a bounded time, before it ends: a creation that nobody cancelled stays half made.
+///
+/// # Cancel safety
+///
+/// Dropping the future changes nothing.
+pub async fn abandoned_creations_cancelled() {
+    // The sender lives as long as the program.
+    let _ = CANCELS.subscribe().wait_for(|count| *count == 0).await;
 }
 
 fn creating(name: &str) -> String {

@@ -33,7 +33,7 @@ pub(crate) async fn run(given: &Given, observer: Option<Arc<dyn Observer>>) -> R
         signal = signals.first() => {
             tracing::info!(signal, "ending: what was read is finished first");
             handle.stop();
-            signals.until(&mut run).await
+            signals.until(&mut run, || handle.abort()).await
         }
     };
     let status = handle.status();

@@ -112,7 +112,7 @@ async fn stream(
         }
     };
     handle.stop();
-    let ended = signals.until(&mut run).await;
+    let ended = signals.until(&mut run, || handle.abort()).await;
     print(&progress.summary())?;
     match (ended, shown) {
         (Ok(Ok(())), Some(shown)) => shown.and_then(|()| Ok(progress.verdict()?)),
