@@ -3,6 +3,8 @@
 //! Drives the source with a loop of its own, as a program that embeds it would. Nothing is ever acknowledged, so an
 //! existing slot stays where it is; without one a temporary slot is made, and a publication that is dropped at the end.
 
+mod leftovers;
+
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -62,9 +64,6 @@ pub(crate) async fn tail(args: TailArgs, global: &Global) -> Result<(), Failure>
     let mut signals = Signals::catch()?;
     let config = configuration(&args, global)?;
     let mut source = pipeline::source(&config)?;
-    if args.from_slot.is_none() {
-        source.slot_mode = SlotMode::Temporary;
-    }
     let looked = async {
         let sql = SqlConnection::connect(&source.connection).await?;
         // Before the slot: a change that commits while the slot is made is printed, and need not be waited for.
@@ -79,8 +78,15 @@ pub(crate) async fn tail(args: TailArgs, global: &Global) -> Result<(), Failure>
             return Ok(());
         }
     };
+    let own_name = leftovers::name_of_this_session(&sql).await?;
+    if args.from_slot.is_none() {
+        source.slot_mode = SlotMode::Temporary;
+        source.slot.clone_from(&own_name);
+    }
     let own_publication = args.publication.is_none();
     if own_publication {
+        source.publication = own_name;
+        leftovers::remove(&sql).await;
         create_publication(&sql, &source).await?;
     }
     let converter = pipeline::converter(&config)?;
@@ -95,7 +101,7 @@ pub(crate) async fn tail(args: TailArgs, global: &Global) -> Result<(), Failure>
         let sql =
             if sql.client().is_closed() { SqlConnection::connect(&source.connection).await? } else { sql };
         let drop = format!("DROP PUBLICATION IF EXISTS {}", quote_identifier(&source.publication));
-        signals.until(sql.simple("dropping the temporary publication", &drop)).await?;
+        signals.until(sql.simple("dropping the temporary publication", &drop), || ()).await?;
     }
     printed
 }
@@ -113,7 +119,8 @@ fn configuration(args: &TailArgs, global: &Global) -> Result<Config, Failure> {
             return Err(ConnectError::configuration(message).with_fix("leave it out").into());
         }
     }
-    let own_name = format!("crabka_tail_{}", std::process::id());
+    // Both are named anew by the session that makes them.
+    let own_name = leftovers::PREFIX;
     let tables: Vec<String> = args.tables.iter().map(|name| crate::config::quoted(name)).collect();
     let envelope = match args.envelope {
         EnvelopeArg::Debezium => "debezium",
@@ -123,8 +130,8 @@ fn configuration(args: &TailArgs, global: &Global) -> Result<Config, Failure> {
         ("", "name", "tail"),
         ("source", "url", args.url.as_str()),
         ("source", "tables", &format!("[{}]", tables.join(", "))),
-        ("source", "slot", args.from_slot.as_deref().unwrap_or(&own_name)),
-        ("source", "publication", args.publication.as_deref().unwrap_or(&own_name)),
+        ("source", "slot", args.from_slot.as_deref().unwrap_or(own_name)),
+        ("source", "publication", args.publication.as_deref().unwrap_or(own_name)),
         ("source", "create", "false"),
         ("source", "heartbeat_interval_ms", HEARTBEAT_MS),
         ("envelope", "type", envelope),
