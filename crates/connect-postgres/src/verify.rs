@@ -47,12 +47,7 @@ pub(crate) fn honoured(
     same_stream(&stored.identity, &server.identity)?;
     let resume = stored.position.resume_lsn;
     let name = &stored.identity.slot;
-    let Some(slot) = slot else {
-        return Err(ConnectError::offset(format!(
-            "a position is stored but the replication slot is gone: slot {name}, position {resume}"
-        ))
-        .with_fix(start_anew(name)));
-    };
+    let Some(slot) = slot else { return Err(gone_slot(stored)) };
     usable_slot(slot, &server.identity.database)
         .map_err(|error| error.context(format!("stored position {resume}")))?;
     if let Some(confirmed) = slot.confirmed_flush_lsn.filter(|confirmed| *confirmed > resume) {
@@ -72,6 +67,35 @@ pub(crate) fn honoured(
         .with_fix("restore the server to a state that contains the position, or remove the stored offset to start anew"));
     }
     Ok(())
+}
+
+/// What a refused START_REPLICATION means, by the slot's row as it is after the refusal.
+pub(crate) fn refused_start(
+    identity: &StreamIdentity,
+    stored: Option<&StoredPosition>,
+    slot: Option<&SlotRow>,
+    refusal: ConnectError,
+) -> ConnectError {
+    match (slot, stored) {
+        (None, Some(stored)) => gone_slot(stored),
+        (None, None) => missing_slot(&identity.slot),
+        (Some(slot), _) => usable_slot(slot, &identity.database).err().unwrap_or(refusal),
+    }
+}
+
+fn gone_slot(stored: &StoredPosition) -> ConnectError {
+    let name = &stored.identity.slot;
+    ConnectError::offset(format!(
+        "a position is stored but the replication slot is gone: slot {name}, position {}",
+        stored.position.resume_lsn
+    ))
+    .with_fix(start_anew(name))
+}
+
+/// The error for a slot that is not there and need not have been.
+pub(crate) fn missing_slot(name: &str) -> ConnectError {
+    ConnectError::configuration(format!("replication slot does not exist: {name}"))
+        .with_fix("run `crabka init`")
 }
 
 /// Errors a position behind the point at which the server's history left the one it belongs to: a standby was promoted that
@@ -205,6 +229,28 @@ mod tests {
     #[test]
     fn del_25_a_stored_position_without_a_slot_is_lost() {
         lost(honoured(&stored(0x100), &server(0x200), None), &["orders", "0/100"]);
+    }
+
+    #[test]
+    fn a_refused_start_is_told_by_what_the_slot_is_now() {
+        let refusal = || ConnectError::configuration("the server's words").with_sqlstate("55000");
+        let told = |stored: Option<&StoredPosition>, slot: Option<&SlotRow>| {
+            let error = refused_start(&identity(), stored, slot, refusal());
+            (error.class(), error.message().to_owned())
+        };
+        use crabka_connect::ErrorClass::{Configuration, LostPosition};
+        let position = stored(0x100);
+        let (class, message) = told(Some(&position), None);
+        assert!(class == LostPosition && message.contains("0/100"), "{message}");
+        let (class, message) = told(None, None);
+        assert!(class == Configuration && message.contains("does not exist"), "{message}");
+        let invalidated = SlotRow { wal_status: Some("lost".into()), ..slot(0) };
+        for stored in [None, Some(&position)] {
+            let (class, message) = told(stored, Some(&invalidated));
+            assert!(class == LostPosition && message.contains("lost"), "{message}");
+        }
+        let (class, message) = told(Some(&position), Some(&slot(0x10)));
+        assert!(class == Configuration && message == "the server's words", "{message}");
     }
 
     #[test]

@@ -110,6 +110,11 @@ impl RelationCache {
         Self { sql, figures, topics, tables, excluded, only_listed_is_published: false, knowledge, entries }
     }
 
+    /// The connection that the catalogue is read over.
+    pub(crate) fn sql(&self) -> &SqlConnection {
+        &self.sql
+    }
+
     /// Looks at what is published now. Refuses a publication of which two captured tables would share a topic; what
     /// joins it later is looked at when its Relation message comes.
     pub(crate) async fn claim_topics(&mut self, publication: &PublicationRow) -> Result<(), ConnectError> {

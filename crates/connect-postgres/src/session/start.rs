@@ -83,10 +83,13 @@ pub(crate) async fn start(
         .binary(binary)
         .acknowledged(durable.unwrap_or(position.resume_lsn))
         .settings(config.stream);
-    let stream = client
-        .start_replication(&start)
-        .await
-        .map_err(|error| replication_error("starting replication", error))?;
+    let stream = match client.start_replication(&start).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            let error = replication_error("starting replication", error);
+            return Err(refused_start(relations.sql(), &identity, stored.as_ref(), error).await);
+        }
+    };
     tracing::info!(
         slot = %config.slot, publication = %config.publication, position = %position.resume_lsn, binary,
         server = %server.version, "streaming"
@@ -102,6 +105,27 @@ pub(crate) async fn start(
     let session = Session::spawn(stream, relations, assembler, options, Arc::clone(figures));
     let timeline = (!server.in_recovery).then_some(system.timeline);
     Ok(Started { session, identity, position, timeline })
+}
+
+/// The slot was in order when it was looked at. That it was dropped or lost until the command came is told by codes that
+/// mean wrong settings as well: its row says what it is now.
+async fn refused_start(
+    sql: &SqlConnection,
+    identity: &StreamIdentity,
+    stored: Option<&StoredPosition>,
+    refusal: ConnectError,
+) -> ConnectError {
+    if !matches!(refusal.sqlstate(), Some("42704" | "55000")) {
+        return refusal;
+    }
+    match catalog::slot(sql, &identity.slot).await {
+        Ok(slot) => verify::refused_start(identity, stored, slot.as_ref(), refusal),
+        // What the server said first tells more than that it cannot be asked.
+        Err(error) => {
+            tracing::debug!(%error, "the slot cannot be looked at again");
+            refusal
+        }
+    }
 }
 
 /// An existing publication is used as it is. A table that was configured later is not in it, and would be silent.
@@ -198,9 +222,9 @@ async fn place(
         Some(slot) => slot,
         None if config.slot_mode == SlotMode::CreateIfMissing => {
             create_missing(config, sql, stop).await?;
-            catalog::slot(sql, &config.slot).await?.ok_or_else(|| missing_slot(config))?
+            catalog::slot(sql, &config.slot).await?.ok_or_else(|| verify::missing_slot(&config.slot))?
         }
-        None => return Err(missing_slot(config)),
+        None => return Err(verify::missing_slot(&config.slot)),
     };
     slot_position(&slot, &server.database)
 }
@@ -264,11 +288,6 @@ async fn published(
              made",
         )
     })
-}
-
-fn missing_slot(config: &PostgresSourceConfig) -> ConnectError {
-    ConnectError::configuration(format!("replication slot does not exist: {}", config.slot))
-        .with_fix("run `crabka init`")
 }
 
 fn connecting(error: crabka_pgrepl::Error) -> ConnectError {
