@@ -56,10 +56,9 @@ pub(crate) fn write_float4(out: &mut BytesMut, number: f32) {
         exponent: exponent.max(1) - 150,
         lowest_of_binade: fraction == 0 && exponent > 1,
     };
-    let mut digits = scientific(ryu::Buffer::new().format_finite(number.abs()));
-    while exact.is_boundary(&digits) {
-        digits = scientific(&format!("{:.*e}", digits.count, number.abs()));
-    }
+    let number_abs = number.abs();
+    let longer = |after_first| format!("{number_abs:.after_first$e}");
+    let digits = exact.digits(ryu::Buffer::new().format_finite(number_abs), longer);
     digits.write(out, number.is_sign_negative(), 6);
 }
 
@@ -75,10 +74,9 @@ pub(crate) fn write_float8(out: &mut BytesMut, number: f64) {
         exponent: exponent.max(1) - 1075,
         lowest_of_binade: fraction == 0 && exponent > 1,
     };
-    let mut digits = scientific(ryu::Buffer::new().format_finite(number.abs()));
-    while exact.is_boundary(&digits) {
-        digits = scientific(&format!("{:.*e}", digits.count, number.abs()));
-    }
+    let number_abs = number.abs();
+    let longer = |after_first| format!("{number_abs:.after_first$e}");
+    let digits = exact.digits(ryu::Buffer::new().format_finite(number_abs), longer);
     digits.write(out, number.is_sign_negative(), 15);
 }
 
@@ -162,6 +160,20 @@ struct Exact {
 }
 
 impl Exact {
+    /// The digits that the server prints: the shortest that are no boundary. `shortest` may be one; `longer` prints the
+    /// number with that many digits after its first.
+    fn digits(&self, shortest: &str, longer: impl Fn(usize) -> String) -> Decimal {
+        let mut digits = scientific(shortest);
+        // A longer text may end in zeros and be the same decimal again: what counts is how much was asked for. It ends
+        // with the number itself, which is no boundary.
+        let mut after_first = digits.count;
+        while self.is_boundary(&digits) {
+            digits = scientific(&longer(after_first));
+            after_first += 1;
+        }
+        digits
+    }
+
     /// Whether the decimal lies exactly half-way to a neighbouring float. Such a decimal may be the shortest that
     /// reads back rightly, by the rule that ties go to even; the server never relies on that rule.
     fn is_boundary(&self, decimal: &Decimal) -> bool {
@@ -205,6 +217,28 @@ mod tests {
         assert_eq!("1.801439850948199e16".parse::<f64>().unwrap(), 18014398509481992.0);
         assert_eq!(float8(18014398509481992.0), "1.8014398509481992e+16");
         assert_eq!(float8(18014398509481984.0), "1.8014398509481984e+16");
+    }
+
+    #[test]
+    fn a_half_way_decimal_followed_by_zeros_is_not_used_either() {
+        // 1.44683e8 lies half-way, and 1.446830e8 is the same.
+        let mut out = BytesMut::new();
+        write_float4(&mut out, 144_683_008.0);
+        assert_eq!(out, "1.4468301e+08");
+    }
+
+    #[test]
+    fn every_float4_of_the_binades_with_half_way_decimals_comes_to_an_end() {
+        let mut out = BytesMut::new();
+        for power in 24..40 {
+            for step in 0..5_000 {
+                let number = 2f32.powi(power) + 2f32.powi(power - 23) * (step * 1_677) as f32;
+                out.clear();
+                write_float4(&mut out, number);
+                let read: f32 = str::from_utf8(&out).unwrap().parse().unwrap();
+                assert_eq!(read, number);
+            }
+        }
     }
 
     #[test]
