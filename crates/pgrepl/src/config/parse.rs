@@ -48,6 +48,13 @@ fn decode(text: &str, part: &str) -> Result<String, Error> {
     Ok(decoded.into_owned())
 }
 
+/// What is wrong is not shown: it may be part of a password that has one of the URL's own characters in it.
+fn misread(what: &str) -> Error {
+    Error::config(format!(
+        "the connection URL {what}; in a user name or password / is to be written as %2F, ? as %3F, @ as %40 and : as %3A"
+    ))
+}
+
 /// `[user[:password]@][host][:port][,...][/dbname][?name=value&...]`
 fn url(rest: &str) -> Result<Parameters, Error> {
     let mut found = Parameters::new();
@@ -80,12 +87,7 @@ fn url(rest: &str) -> Result<Parameters, Error> {
         found.push(("dbname".into(), decode(dbname, "database name")?));
     }
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-        let Some((name, value)) = pair.split_once('=') else {
-            return Err(Error::config(format!(
-                "the connection URL has a parameter without a value: {}",
-                decode(pair, "parameters")?
-            )));
-        };
+        let (name, value) = pair.split_once('=').ok_or_else(|| misread("has a parameter without a value"))?;
         let name = decode(name, "parameters")?;
         let value = decode(value, &name)?;
         // JDBC's spelling, which libpq understands too.
@@ -101,6 +103,9 @@ fn url_hosts(text: &str, found: &mut Parameters) -> Result<(), Error> {
     if text.is_empty() {
         return Ok(());
     }
+    if text.contains('@') {
+        return Err(misread("has an @ in a host name"));
+    }
     let mut hosts = Vec::new();
     let mut ports = Vec::new();
     for spec in text.split(',') {
@@ -112,17 +117,17 @@ fn url_hosts(text: &str, found: &mut Parameters) -> Result<(), Error> {
                 match after.strip_prefix(':') {
                     Some(port) => (address, port),
                     None if after.is_empty() => (address, ""),
-                    None => {
-                        return Err(Error::config(format!(
-                            "the connection URL has something other than :port after an IPv6 address: {after}"
-                        )));
-                    }
+                    None => return Err(misread("has something other than :port after an IPv6 address")),
                 }
             }
             None => spec.split_once(':').unwrap_or((spec, "")),
         };
+        let port = decode(port, "port")?;
+        if !port.trim().is_empty() && !port.trim().parse::<u16>().is_ok_and(|port| port > 0) {
+            return Err(misread("has a port that is not a number from 1 to 65535"));
+        }
         hosts.push(decode(host, "host")?);
-        ports.push(decode(port, "port")?);
+        ports.push(port);
     }
     if hosts.iter().any(|host| !host.is_empty()) {
         found.push(("host".into(), hosts.join(",")));
