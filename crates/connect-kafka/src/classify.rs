@@ -98,7 +98,9 @@ fn fix_of(code: RDKafkaErrorCode, topic: Option<&str>) -> Option<String> {
             Some("check the properties sasl.mechanism, sasl.username and sasl.password".to_owned())
         }
         Code::SSL | Code::SecurityDisabled => Some(
-            "check the properties security.protocol, ssl.ca.location and the broker's listener".to_owned(),
+            "set the property ssl.ca.location to the PEM file of the authority that signed the broker's certificate; check \
+             security.protocol and the broker's listener"
+                .to_owned(),
         ),
         Code::UnknownTopic | Code::UnknownTopicOrPartition => Some(format!(
             "kafka-topics.sh --bootstrap-server HOST:PORT --create --topic {name}, or set create_topics = true"

@@ -138,6 +138,27 @@ async fn refused_credentials_and_certificates_are_told_at_once() {
 }
 
 #[tokio::test]
+async fn ops_04_a_certificate_that_nobody_vouches_for_is_refused_with_the_option_that_trusts_it() {
+    needs!(kafka);
+    if !java_is_here() {
+        return;
+    }
+    let guarded = Guarded::get().await;
+    let mut nothing_else = guarded.plain();
+    nothing_else.properties.remove("ssl.ca.pem").unwrap();
+    let error = KafkaSink::open(nothing_else).await.err().unwrap();
+    assert_eq!(error.class(), ErrorClass::Configuration, "{error}");
+    assert!(error.fix().is_some_and(|fix| fix.contains("ssl.ca.location")), "{error}");
+    // The same for where the checkpoint is kept.
+    let mut properties = guarded.plain().properties;
+    properties.remove("ssl.ca.pem").unwrap();
+    let config = KafkaCheckpointConfig { properties, ..guarded.checkpoint() };
+    let error = KafkaCheckpointStore::open(config).await.err().unwrap();
+    assert_eq!(error.class(), ErrorClass::Configuration, "{error}");
+    assert!(error.fix().is_some_and(|fix| fix.contains("ssl.ca.location")), "{error}");
+}
+
+#[tokio::test]
 async fn kaf_05_no_right_to_create() {
     needs!(kafka);
     if !java_is_here() {

@@ -3,10 +3,12 @@
 
 mod catalogue;
 mod connection;
+mod connection_data;
 mod defects;
 mod requests;
 mod setting_up;
 mod slots;
+mod tls;
 mod waiting;
 
 use crabka_connect_postgres::SqlConnection;
