@@ -116,8 +116,13 @@ impl Running {
         (Self { child, log }, out)
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 
