@@ -10,6 +10,9 @@ pub mod envelope;
 mod event;
 pub mod figures;
 mod from_value;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod key;
 mod position;
 mod records;

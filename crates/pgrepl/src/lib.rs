@@ -37,6 +37,9 @@ mod cancel;
 mod client;
 mod config;
 mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod link;
 mod login;
 mod lsn;

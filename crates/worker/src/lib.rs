@@ -65,7 +65,11 @@ fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failu
         .enable_all()
         .build()
         .map_err(|error| ConnectError::transient("the async runtime does not start").with_source(error))?;
-    let outcome = runtime.block_on(work);
+    let outcome = runtime.block_on(async {
+        let outcome = work.await;
+        signals::settled().await;
+        outcome
+    });
     // A blocking thread may still wait for a broker or a disk; nothing that counts is left to it.
     runtime.shutdown_background();
     outcome

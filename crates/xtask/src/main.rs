@@ -6,6 +6,7 @@
 mod bench;
 mod cargo;
 mod demo;
+mod fuzz;
 mod provision;
 mod test;
 
@@ -43,6 +44,9 @@ developer commands
     cargo xtask ci [--all-majors]
         format, clippy and rustdoc with warnings denied, then everything that `test` does
 
+    cargo xtask fuzz [TARGET ...] [--seconds N]
+        build the targets of fuzz/, show that the canary is found, and run each target (all of them) N seconds (60)
+
     cargo xtask servers [--all-majors]
         only get what is missing, and tell what there is
 
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         Some("servers") => Flags::parse(&rest, &["--all-majors"], false).and_then(|flags| servers(&flags)),
         Some("demo") => demo::run(&rest),
         Some("bench") => bench::run(&rest),
+        Some("fuzz") => fuzz::run(&rest),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

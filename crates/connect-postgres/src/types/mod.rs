@@ -339,6 +339,12 @@ impl PartialEq for ColumnType {
     }
 }
 
+/// Every built-in type and its array type.
+#[cfg(feature = "fuzz")]
+pub(crate) fn builtin_oids() -> impl Iterator<Item = u32> {
+    BUILTINS.iter().flat_map(|entry| [entry.oid, entry.array_oid])
+}
+
 impl fmt::Debug for ColumnType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ColumnType({} {}/{})", self.name, self.oid, self.typmod)

@@ -1,18 +1,10 @@
-//! The committed corpus of the fuzz targets: every file runs through the target's body, as the fuzzer would run it.
-//!
-//! The seeds are made from the recordings. After a change of the bodies' input format write them anew:
-//!
-//! ```sh
-//! CRABKA_WRITE_CORPUS=1 cargo test -p crabka-pgoutput corpus
-//! ```
+//! The corpus of the fuzz targets `message` and `session`; the seeds are made from the recordings.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use crabka_pgoutput::{LogicalMessage, Message, Prepare, fuzz};
 
-use crate::capture;
+use crate::{capture, replay};
 
 /// A session of at most this many bytes becomes a seed.
 const SESSION_BYTES_MAX: usize = 4096;
@@ -29,10 +21,6 @@ const SESSIONS: &[&str] = &[
     "truncate.pg18",
     "twophase.pg18.on",
 ];
-
-fn folder(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
-}
 
 fn settings(streaming_parallel: bool, in_stream: bool) -> u8 {
     u8::from(streaming_parallel) | u8::from(in_stream) << 1
@@ -91,34 +79,10 @@ fn session_seeds() -> BTreeMap<String, Vec<u8>> {
     SESSIONS.iter().map(seed).collect()
 }
 
-fn check_seeds(target: &str, seeds: &BTreeMap<String, Vec<u8>>) {
-    let folder = folder(target);
-    for (name, seed) in seeds {
-        let path = folder.join(name);
-        if std::env::var_os("CRABKA_WRITE_CORPUS").is_some() {
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(&path, seed).unwrap();
-        }
-        let committed = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert!(committed == *seed, "the seed is not what the recordings make of it: {}", path.display());
-    }
-}
-
-fn replay(target: &str, body: fn(&[u8])) -> usize {
-    let mut files = 0;
-    for entry in fs::read_dir(folder(target)).unwrap() {
-        let path = entry.unwrap().path();
-        body(&fs::read(&path).unwrap());
-        files += 1;
-    }
-    files
-}
-
 #[test]
 fn corpus_of_messages() {
     let seeds = message_seeds();
-    check_seeds("message", &seeds);
-    assert!(replay("message", fuzz::one_message) >= seeds.len());
+    replay::corpus("message", &seeds, fuzz::one_message);
     // Every kind is there.
     let tags: std::collections::BTreeSet<u8> = seeds.values().map(|seed| seed[1]).collect();
     assert_eq!(tags.len(), 19);
@@ -126,7 +90,5 @@ fn corpus_of_messages() {
 
 #[test]
 fn corpus_of_sessions() {
-    let seeds = session_seeds();
-    check_seeds("session", &seeds);
-    assert!(replay("session", fuzz::session) >= seeds.len());
+    replay::corpus("session", &session_seeds(), fuzz::session);
 }

@@ -8,4 +8,6 @@ mod damage;
 mod golden;
 mod layouts;
 mod render;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 mod roundtrip;

@@ -6,6 +6,8 @@
 mod entries;
 mod environment;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod option;
 mod reference;
 mod secret;
