@@ -36,7 +36,9 @@ impl Authority {
 async fn server(certificates: &[(&str, (String, String))]) -> PgServer {
     let mut builder = PgServer::builder().setting("ssl", "on");
     for (name, (certificate, key)) in certificates {
-        builder = builder.file(format!("{name}.crt"), certificate).file(format!("{name}.key"), key);
+        builder = builder
+            .file(format!("{name}.crt"), certificate.as_str())
+            .file(format!("{name}.key"), key.as_str());
     }
     let first = certificates[0].0;
     builder = builder.setting("ssl_cert_file", format!("{first}.crt"));
@@ -112,7 +114,7 @@ async fn ops_03_each_mode_with_each_certificate_for_both_connections() {
     crabka_testkit::needs!(postgres);
     let (known, unknown) = (Authority::new(), Authority::new());
     let valid = (2020, 2100);
-    // In the order of the table's columns.
+    // In the order of the table's columns. Both authorities have the same name, as one has that was made anew.
     let certificates = [
         ("good", known.sign("localhost", valid)),
         ("expired", known.sign("localhost", (2001, 2002))),

@@ -258,7 +258,8 @@ fn certificate_error(error: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet; check the clocks of both machines".into()
         }
-        CertificateError::UnknownIssuer => {
+        // A bad signature: an authority that was made anew with the name of the one before.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "the server's certificate is not signed by an authority of sslrootcert; name the right file"
                 .into()
         }
