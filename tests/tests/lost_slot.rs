@@ -349,22 +349,29 @@ async fn del_66_i_an_ended_walsender_is_followed_by_a_new_one_without_gap_or_rep
     reader.close().await;
 }
 
-/// The first poll is held up between its look at the slot and its command: by a lock on the catalogue of publications,
-/// which it reads in between. The slot is dropped meanwhile.
-async fn error_of_a_poll_during_which_the_slot_goes(
+/// A start is held up between its look at the slot and its command: by a lock on the catalogue of publications, which
+/// it reads in between. The slot is dropped meanwhile.
+async fn error_of_a_start_during_which_the_slot_goes<T: std::fmt::Debug>(
     database: &Database,
-    reader: &mut Reader,
+    start: impl Future<Output = Result<T, ConnectError>>,
 ) -> ConnectError {
+    // The reader before may still be leaving.
+    let active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active";
+    while !database.sql.query(active, &[&database.slot()]).await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     database.run("BEGIN; LOCK TABLE pg_publication IN ACCESS EXCLUSIVE MODE").await;
     let meddle = async {
         let waiters = "SELECT 1 FROM pg_locks WHERE relation = 'pg_publication'::regclass AND NOT granted";
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         while database.sql.query(waiters, &[]).await.unwrap().is_empty() {
+            assert!(tokio::time::Instant::now() < deadline, "the start does not wait for the lock");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.slot())).await;
         database.run("COMMIT").await;
     };
-    tokio::join!(reader.source().poll(), meddle).0.unwrap_err()
+    tokio::join!(start, meddle).0.unwrap_err()
 }
 
 #[tokio::test]
@@ -379,15 +386,16 @@ async fn a_slot_that_goes_between_the_look_and_the_command_is_told_by_what_it_is
     let offset = reader.acknowledge().await;
     reader.close().await;
 
-    let mut resumed = Reader::resumed(config.clone(), Some(offset.clone())).await.unwrap();
-    let error = error_of_a_poll_during_which_the_slot_goes(&database, &mut resumed).await;
+    let mut resumed = Reader::new(config.clone());
+    let seek = resumed.source().seek(offset.clone());
+    let error = error_of_a_start_during_which_the_slot_goes(&database, seek).await;
     assert_eq!(error.class(), ErrorClass::LostPosition, "{error}");
     assert!(error.message().contains(&lsn(&offset).to_string()), "{error}");
 
     let make = format!("SELECT pg_create_logical_replication_slot('{}', 'pgoutput')", database.slot());
     database.run(&make).await;
     let mut fresh = Reader::new(config);
-    let error = error_of_a_poll_during_which_the_slot_goes(&database, &mut fresh).await;
+    let error = error_of_a_start_during_which_the_slot_goes(&database, fresh.source().poll()).await;
     assert_eq!(error.class(), ErrorClass::Configuration, "{error}");
     assert!(error.fix().is_some_and(|fix| fix.contains("crabka init")), "{error}");
 }
