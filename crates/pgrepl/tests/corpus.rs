@@ -28,7 +28,7 @@ fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("authentication-continue", frame(b'R', b"\0\0\0\x0br=nonce,s=c2FsdA==,i=4096")),
         ("authentication-final", frame(b'R', b"\0\0\0\x0cv=c2lnbmF0dXJl")),
         ("backend-key", frame(b'K', &[0, 0, 0, 7, 1, 2, 3, 4])),
-        ("parameter-status", frame(b'S', b"server_version\018.1\0")),
+        ("parameter-status", frame(b'S', b"server_version\x0018.1\0")),
         ("ready", frame(b'Z', b"I")),
         ("error", frame(b'E', b"SERROR\0VERROR\0C42704\0Mno\0Dd\0Hh\0\0")),
         ("notice", frame(b'N', b"SNOTICE\0VNOTICE\0C00000\0Mtext\0\0")),

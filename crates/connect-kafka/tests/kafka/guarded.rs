@@ -150,9 +150,9 @@ async fn ops_04_a_certificate_that_nobody_vouches_for_is_refused_with_the_option
     assert_eq!(error.class(), ErrorClass::Configuration, "{error}");
     assert!(error.fix().is_some_and(|fix| fix.contains("ssl.ca.location")), "{error}");
     // The same for where the checkpoint is kept.
-    let mut properties = guarded.plain().properties;
+    let KafkaSinkConfig { mut properties, bootstrap_servers, .. } = guarded.plain();
     properties.remove("ssl.ca.pem").unwrap();
-    let config = KafkaCheckpointConfig { properties, ..guarded.checkpoint() };
+    let config = KafkaCheckpointConfig { properties, ..KafkaCheckpointConfig::new(bootstrap_servers) };
     let error = KafkaCheckpointStore::open(config).await.err().unwrap();
     assert_eq!(error.class(), ErrorClass::Configuration, "{error}");
     assert!(error.fix().is_some_and(|fix| fix.contains("ssl.ca.location")), "{error}");
