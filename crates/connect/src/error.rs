@@ -214,17 +214,26 @@ impl ConnectError {
         text
     }
 
-    /// The error and its causes in one line, without the fix.
+    /// The error and its causes in one line, without the fix. What the message or a cause has told already is not
+    /// told again: many messages end with that of their cause.
     pub fn with_causes(&self) -> String {
         let mut text = self.message().to_owned();
         if let Some(sqlstate) = self.sqlstate() {
             text.push_str(&format!(" (SQLSTATE {sqlstate})"));
         }
-        let mut cause = StdError::source(self);
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
+        let first = StdError::source(self);
+        let causes: Vec<String> = std::iter::successors(first, |error| (*error).source())
+            .map(|error| error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        // A cause that only wraps one that was told says nothing new either.
+        let mut told = self.message().to_owned();
+        let wrappers =
+            causes.iter().rposition(|cause| is_told(&told, cause)).map_or(0, |deepest| deepest + 1);
+        for cause in causes.into_iter().skip(wrappers) {
+            if !is_told(&told, &cause) {
+                text.push_str(&format!(": {cause}"));
+                told.push_str(&format!(": {cause}"));
+            }
         }
         text
     }
@@ -250,6 +259,12 @@ impl ConnectError {
             | Self::Bug(detail) => detail,
         }
     }
+}
+
+/// Whether the end of a cause, its most specific part, stands among the parts of a text.
+fn is_told(text: &str, cause: &str) -> bool {
+    let end = cause.rsplit(": ").next().unwrap_or_default();
+    text.split(": ").any(|part| part == end)
 }
 
 impl fmt::Display for ConnectError {
@@ -331,5 +346,23 @@ mod tests {
         let cause = ConnectError::transient("middle").with_source(std::io::Error::other("inner"));
         let error = ConnectError::data("outer").with_source(cause);
         assert_eq!(error.chain(), "outer: middle: inner");
+    }
+
+    #[test]
+    fn no_cause_is_told_twice() {
+        let reset =
+            || ConnectError::transient("talking to it: reset").with_source(std::io::Error::other("reset"));
+        let error = ConnectError::transient("reading: talking to it: reset").with_source(reset());
+        assert_eq!(error.chain(), "reading: talking to it: reset");
+        let error = ConnectError::transient("reading failed").with_source(reset()).with_sqlstate("57P01");
+        assert_eq!(error.chain(), "reading failed (SQLSTATE 57P01): talking to it: reset");
+        // Deeper than what was told there is something new.
+        let error = ConnectError::transient("reading: reset");
+        let error =
+            error.with_source(ConnectError::data("reset").with_source(std::io::Error::other("by peer")));
+        assert_eq!(error.chain(), "reading: reset: by peer");
+        // A part of a word is not the word.
+        let error = ConnectError::transient("nothing").with_source(std::io::Error::other("no"));
+        assert_eq!(error.chain(), "nothing: no");
     }
 }

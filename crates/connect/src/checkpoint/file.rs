@@ -79,12 +79,27 @@ impl FileCheckpointStore {
     }
 }
 
+impl FileCheckpointStore {
+    /// What the file holds, read without its lock: also while a run uses it, which replaces it as a whole.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](CheckpointStore::load).
+    pub async fn peek(
+        path: impl Into<PathBuf>,
+        connector: &str,
+    ) -> Result<Option<SourceOffset>, ConnectError> {
+        let (path, connector) = (path.into(), connector.to_owned());
+        blocking(move || read(&path, &connector)).await
+    }
+}
+
 #[async_trait]
 impl CheckpointStore for FileCheckpointStore {
     async fn load(&mut self, connector: &str) -> Result<Option<SourceOffset>, ConnectError> {
         let place = Arc::clone(&self.place);
         let connector = connector.to_owned();
-        blocking(move || place.lock().unwrap_or_else(PoisonError::into_inner).load(&connector)).await
+        blocking(move || read(&place.lock().unwrap_or_else(PoisonError::into_inner).path, &connector)).await
     }
 
     async fn save(&mut self, connector: &str, offset: &SourceOffset) -> Result<(), ConnectError> {
@@ -101,20 +116,20 @@ impl CheckpointStore for FileCheckpointStore {
 }
 
 impl Place {
-    fn load(&self, connector: &str) -> Result<Option<SourceOffset>, ConnectError> {
-        match std::fs::read(&self.path) {
-            Ok(bytes) => decode(&bytes, connector, &self.path).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(file_error("cannot read the checkpoint file", &self.path, error)),
-        }
-    }
-
     fn replace(&self, content: &[u8]) -> io::Result<()> {
         let mut file = File::create(&self.temporary)?;
         file.write_all(content)?;
         file.sync_all()?;
         std::fs::rename(&self.temporary, &self.path)?;
         sync_directory(&self.path)
+    }
+}
+
+fn read(path: &Path, connector: &str) -> Result<Option<SourceOffset>, ConnectError> {
+    match std::fs::read(path) {
+        Ok(bytes) => decode(&bytes, connector, path).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(file_error("cannot read the checkpoint file", path, error)),
     }
 }
 
@@ -322,6 +337,8 @@ mod tests {
         let error = FileCheckpointStore::open(&path).await.unwrap_err();
         assert_eq!(error.class(), ErrorClass::Configuration);
         assert!(error.to_string().contains("in use by another process"), "{error}");
+        let peeked = FileCheckpointStore::peek(&path, "orders").await.unwrap();
+        assert_eq!(peeked, None, "reading needs no lock");
         drop(first);
         FileCheckpointStore::open(&path).await.unwrap();
     }

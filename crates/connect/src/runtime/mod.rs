@@ -211,13 +211,18 @@ impl<K: Send + 'static, V: Send + 'static> ConnectorRuntime<K, V> {
                     self.saved = ended.saved;
                     if ended.progress {
                         failures = 0;
+                    } else {
+                        self.saved = Saved::Unknown;
                     }
                     match ended.result {
                         Ok(()) => return Ok(()),
                         Err(error) => (error, ended.complete),
                     }
                 }
-                Err(error) => (error, true),
+                Err(error) => {
+                    self.saved = Saved::Unknown;
+                    (error, true)
+                }
             };
             if !error.is_transient() {
                 return Err(error);
@@ -296,6 +301,7 @@ impl<K: Send + 'static, V: Send + 'static> ConnectorRuntime<K, V> {
                 .map_err(|error| error.context("restoring the offset from the sink").in_part(Part::Sink))?
                 .map(Arc::new));
         }
+        // Known is what this run has saved itself. After an attempt that has saved nothing another instance may have.
         if let Saved::Known(offset) = &self.saved {
             return Ok(offset.clone());
         }
