@@ -81,6 +81,20 @@ impl KafkaCheckpointConfig {
     }
 }
 
+impl KafkaCheckpointConfig {
+    /// The command that removes an offset of a connector: a tombstone of its key (Kafka 3.2 or later). It goes to the
+    /// only partition of a topic that was made by the store.
+    pub fn removal_command(&self, connector: &str, offset: &SourceOffset) -> String {
+        let key = EntryKey { connector: connector.to_owned(), partition: offset.partition.clone() };
+        let key = serde_json::to_string(&key).unwrap_or_default().replace('\'', "'\\''");
+        format!(
+            "printf '%s\\tNULL\\n' '{key}' | kafka-console-producer.sh --bootstrap-server {} --topic {} \
+             --property parse.key=true --property null.marker=NULL",
+            self.bootstrap_servers, self.topic
+        )
+    }
+}
+
 impl fmt::Debug for KafkaCheckpointConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KafkaCheckpointConfig")
@@ -249,6 +263,18 @@ impl KafkaCheckpointStore {
         self.unsettled = false;
         old.end(timeout).await;
         Ok(())
+    }
+
+    /// The offset of a connector, as `load`, but a missing topic is not made.
+    ///
+    /// # Errors
+    ///
+    /// As `load`.
+    pub async fn peek(&mut self, connector: &str) -> Result<Option<SourceOffset>, ConnectError> {
+        if self.partitions.is_none() && self.topics.look(&self.config.topic).await?.is_none() {
+            return Ok(None);
+        }
+        self.load(connector).await
     }
 
     /// Releases the connections.

@@ -9,9 +9,28 @@ use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{NoCustomPartitioner, ProducerContext};
+use tokio::time::Instant;
 
 use crate::classify;
 use crate::ledger::{Failure, Ledger, Rejection};
+use crate::quiet::Quiet;
+
+/// Of the whole process: each attempt to open a sink or store has clients of its own, which report the same.
+static NO_CONNECTION: Quiet = Quiet::new();
+
+/// Says that a connection does not come about, unless that was said a moment ago.
+fn warn_of_no_connection(message: std::fmt::Arguments<'_>) {
+    match NO_CONNECTION.say(Instant::now()) {
+        Some(0) => tracing::warn!(target: "librdkafka", "{message}"),
+        Some(left_out) => tracing::warn!(target: "librdkafka", left_out, "{message}"),
+        None => tracing::debug!(target: "librdkafka", "{message}"),
+    }
+}
+
+fn is_no_connection(code: Option<RDKafkaErrorCode>) -> bool {
+    use RDKafkaErrorCode::{AllBrokersDown, BrokerTransportFailure, OperationTimedOut, Resolve};
+    matches!(code, Some(AllBrokersDown | BrokerTransportFailure | OperationTimedOut | Resolve))
+}
 
 /// The error that a client reported last, outside of any request: why it cannot connect, for example.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +55,10 @@ impl Events {
 impl ClientContext for Events {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         match level {
+            // Of a connection; comes again as an error, and at every attempt.
+            RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning if facility == "FAIL" => {
+                warn_of_no_connection(format_args!("{message}"));
+            }
             // librdkafka retries what it logs as an error; what is final comes back as an error of a request.
             RDKafkaLogLevel::Emerg
             | RDKafkaLogLevel::Alert
@@ -54,8 +77,13 @@ impl ClientContext for Events {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(target: "librdkafka", "{error}: {reason}");
-        if let Some(code) = classify::code_of(&error) {
+        let code = classify::code_of(&error);
+        if is_no_connection(code) {
+            warn_of_no_connection(format_args!("{error}: {reason}"));
+        } else {
+            tracing::warn!(target: "librdkafka", "{error}: {reason}");
+        }
+        if let Some(code) = code {
             self.remember(code, reason);
         }
     }

@@ -24,6 +24,7 @@ mod findings;
 mod ledger;
 mod producer;
 mod properties;
+mod quiet;
 mod rejected;
 mod replay;
 mod sink;

@@ -69,6 +69,27 @@ async fn a_missing_topic_is_created_compacted_and_holds_no_position() {
 }
 
 #[tokio::test]
+async fn ops_24_looking_makes_no_topic_and_the_told_tombstone_removes_an_offset() {
+    needs!(kafka);
+    let servers = shared().await.bootstrap_servers();
+    let topic = unique_name("offsets");
+    let mut looking = store(&servers, &topic).await;
+    assert_eq!(looking.peek("it's").await.unwrap(), None);
+    assert_eq!(partitions(&servers, &topic).await, None, "a look made the topic");
+    let saved = offset("a", 1);
+    store(&servers, &topic).await.save("it's", &saved).await.unwrap();
+    assert_eq!(looking.peek("it's").await.unwrap().as_ref(), Some(&saved));
+
+    // The key as a shell would pass it on.
+    let command = store_config(&servers, &topic).removal_command("it's", &saved);
+    let quoted = command.strip_prefix("printf '%s\\tNULL\\n' ").unwrap().split(" | ").next().unwrap();
+    let key = std::process::Command::new("sh").args(["-c", &format!("printf %s {quoted}")]).output().unwrap();
+    let key = String::from_utf8(key.stdout).unwrap();
+    put(&producer(&servers), &topic, 0, Some(&key), None);
+    assert_eq!(looking.peek("it's").await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn the_newest_entry_wins_whatever_its_source_partition() {
     needs!(kafka);
     let servers = shared().await.bootstrap_servers();
