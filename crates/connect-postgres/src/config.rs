@@ -79,6 +79,11 @@ pub struct PostgresSourceConfig {
     pub unread_limit: Duration,
     /// Bytes of server messages that may wait in the queue between the session and `poll`.
     pub queue_bytes: usize,
+    /// How long a slot that another session reads is waited for, before the source ends with [`ConnectError::Fenced`].
+    /// Longer than `wal_sender_timeout`, which is 60 s for the sessions of a source: a connection of an earlier run whose
+    /// end the server has not noticed is gone by then, and whoever still reads is another instance. `None` waits without
+    /// end, ready to take over.
+    pub held_slot_limit: Option<Duration>,
     /// How long slot creation may wait for old transactions.
     pub slot_creation_timeout: Duration,
     /// Intervals of the standby status and of the watch over a silent server.
@@ -113,6 +118,7 @@ impl PostgresSourceConfig {
             heartbeat_interval: Duration::from_secs(5),
             unread_limit: Duration::from_secs(60),
             queue_bytes: 16 << 20,
+            held_slot_limit: Some(Duration::from_secs(120)),
             slot_creation_timeout: Duration::from_secs(60),
             stream: StreamSettings::default(),
         })

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crabka_connect::ConnectError;
 use crabka_pgrepl::{Config, Peer};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::{FromSql, ToSql, Type};
@@ -56,6 +57,8 @@ impl Drop for AbortOnDrop {
 pub struct SqlConnection {
     client: Client,
     task: AbortOnDrop,
+    /// Closed once the connection has ended.
+    open: watch::Receiver<()>,
     peer: Peer,
     version_num: u32,
     /// Milliseconds.
@@ -79,12 +82,14 @@ impl SqlConnection {
             .connect_with(|transport| log_in(config, transport))
             .await
             .map_err(|error| replication_error("connecting to PostgreSQL", error))?;
+        let (held_while_open, open) = watch::channel(());
         let task = tokio::spawn(async move {
+            let _held = held_while_open;
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "sql connection ended");
             }
         });
-        Self::prepare(client, task, peer).await
+        Self::prepare(client, task, open, peer).await
     }
 
     /// [`connect`](Self::connect) with a libpq URL; `PG*` variables and the password file fill what it leaves open.
@@ -101,10 +106,16 @@ impl SqlConnection {
         Self::connect(&config).await
     }
 
-    async fn prepare(client: Client, task: JoinHandle<()>, peer: Peer) -> Result<Self, ConnectError> {
+    async fn prepare(
+        client: Client,
+        task: JoinHandle<()>,
+        open: watch::Receiver<()>,
+        peer: Peer,
+    ) -> Result<Self, ConnectError> {
         let mut connection = Self {
             client,
             task: AbortOnDrop(task),
+            open,
             peer,
             version_num: 0,
             statement_limit_ms: AtomicU64::new(duration_ms(STATEMENT_LIMIT)),
@@ -128,6 +139,17 @@ impl SqlConnection {
     /// What the connection leads to; `Config::pinned_to` makes more connections to the same server.
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// Waits until the connection has ended, by whichever side. A server that stops ends its ordinary sessions first,
+    /// and those that replicate when everything else is done.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn ended(&self) {
+        let mut open = self.open.clone();
+        while open.changed().await.is_ok() {}
     }
 
     /// `server_version_num`: 150018 is 15.18.

@@ -179,7 +179,7 @@ impl SlotFault {
     }
 }
 
-fn columns_of(sql: &SqlConnection) -> String {
+pub(super) fn columns_of(sql: &SqlConnection) -> String {
     let mut columns = "slot_name::text AS name, plugin::text AS plugin, slot_type::text AS slot_type, \
         database::text AS database, temporary, active, active_pid, restart_lsn, confirmed_flush_lsn, \
         wal_status::text AS wal_status, safe_wal_size, two_phase"
@@ -205,7 +205,7 @@ pub async fn slot(sql: &SqlConnection, name: &str) -> Result<Option<SlotRow>, Co
     rows.first().map(slot_row).transpose()
 }
 
-fn slot_row(row: &Row) -> Result<SlotRow, ConnectError> {
+pub(super) fn slot_row(row: &Row) -> Result<SlotRow, ConnectError> {
     let lsn =
         |name| Ok::<_, ConnectError>(column::<Option<PgLsn>>(row, name)?.map(|lsn| Lsn::new(lsn.into())));
     Ok(SlotRow {
@@ -239,14 +239,15 @@ pub async fn slot_holder(sql: &SqlConnection, slot: &str) -> Result<Option<SlotH
         FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid \
         WHERE s.slot_name = $1 AND s.active_pid IS NOT NULL";
     let rows = sql.query("reading who holds the slot", query, &[(&slot, Type::TEXT)]).await?;
-    rows.first()
-        .map(|row| {
-            Ok(SlotHolder {
-                pid: column(row, "pid")?,
-                user: column(row, "role")?,
-                application: column(row, "application_name")?,
-                address: column(row, "address")?,
-            })
-        })
-        .transpose()
+    rows.first().map(holder).transpose()
+}
+
+/// The session in the columns `pid`, `role`, `application_name` and `address`.
+pub(super) fn holder(row: &Row) -> Result<SlotHolder, ConnectError> {
+    Ok(SlotHolder {
+        pid: column(row, "pid")?,
+        user: column(row, "role")?,
+        application: column(row, "application_name")?,
+        address: column(row, "address")?,
+    })
 }

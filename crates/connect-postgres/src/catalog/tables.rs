@@ -25,10 +25,18 @@ pub struct TableRow {
     pub ancestors: Vec<TableName>,
 }
 
+/// Oids below this are those of initdb: the server refuses to publish what has one, `information_schema` included.
+const FIRST_NORMAL_OID: u32 = 16_384;
+
 impl TableRow {
     /// Whether a publication can hold it.
     pub fn is_publishable(&self) -> bool {
-        matches!(self.kind, 'r' | 'p') && self.persistence == 'p'
+        matches!(self.kind, 'r' | 'p') && self.persistence == 'p' && !self.is_of_the_system()
+    }
+
+    /// Whether it belongs to the server itself.
+    pub fn is_of_the_system(&self) -> bool {
+        self.oid < FIRST_NORMAL_OID
     }
 
     /// Whether it is a partitioned table; published, it stands for its partitions.

@@ -60,6 +60,8 @@ pub struct CheckRequest<'a> {
     pub shares_topics: bool,
     /// `application_name` of our own sessions: a slot they read is in use as intended.
     pub application: Option<String>,
+    /// What removes the offset that is stored, where there is one: a slot that is moved or made anew needs it.
+    pub forget_offset: Option<String>,
     /// From which age on a transaction that the slot's creation waits for is reported.
     pub old_transaction_age: Duration,
     /// Time of one probe.
@@ -84,6 +86,7 @@ impl CheckRequest<'_> {
             reserved_topics: Vec::new(),
             shares_topics: false,
             application: None,
+            forget_offset: None,
             old_transaction_age: Duration::from_secs(5),
             probe_limit: Duration::from_secs(5),
             total_limit: Duration::from_secs(30),

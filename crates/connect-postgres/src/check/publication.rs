@@ -27,9 +27,15 @@ pub(crate) fn existence(request: &CheckRequest<'_>, facts: &Facts) -> Findings {
         // 17 and older, changes left out in silence on 18.
         Some(slot) if slot.confirmed_flush_lsn.is_some() => {
             let slot = crate::catalog::quote_literal(&slot.name);
+            // The offset lies before where the slot then is, which no start accepts.
+            let forget = match &request.forget_offset {
+                Some(command) => format!("remove the stored offset, or the next start stops: {command}"),
+                None => "remove the stored offset, if there is one, or the next start stops".to_owned(),
+            };
             Finding::error(id, format!("publication does not exist, but the slot does already: {name}")).mended_by(format!(
                 "{create}; then move the slot behind it, giving up the changes before: \
-                 SELECT pg_replication_slot_advance({slot}, pg_current_wal_lsn()), or drop it and run `crabka init`"
+                 SELECT pg_replication_slot_advance({slot}, pg_current_wal_lsn()), or drop it and run `crabka init`; \
+                 in both cases {forget}"
             ))
         }
         _ if request.creates_publication => {
@@ -114,6 +120,7 @@ pub(crate) fn missing_tables(request: &CheckRequest<'_>, configured: &[TableRow]
     }
     for table in configured.iter().filter(|table| !table.is_publishable()) {
         let what = match (table.kind, table.persistence) {
+            _ if table.is_of_the_system() => "a table of the system",
             ('v', _) => "a view",
             ('m', _) => "a materialised view",
             ('f', _) => "a foreign table",
@@ -122,7 +129,11 @@ pub(crate) fn missing_tables(request: &CheckRequest<'_>, configured: &[TableRow]
             (_, 't') => "a temporary table",
             _ => "no table",
         };
-        let message = format!("changes of this relation are not in the WAL: it is {what}");
+        let message = if table.is_of_the_system() {
+            format!("this relation cannot be published: it is {what}")
+        } else {
+            format!("changes of this relation are not in the WAL: it is {what}")
+        };
         let named =
             |pattern: &TablePattern| matches!(pattern, TablePattern::Table(name) if *name == table.name);
         // One that was asked for by name must not be missed in silence; others only share a schema or the database.
@@ -131,7 +142,9 @@ pub(crate) fn missing_tables(request: &CheckRequest<'_>, configured: &[TableRow]
         } else {
             Finding::warning(id, message)
         };
-        findings.push(finding.about(&table.name).mended_by(if table.persistence == 'u' {
+        findings.push(finding.about(&table.name).mended_by(if table.is_of_the_system() {
+            "remove it from the configured tables".to_owned()
+        } else if table.persistence == 'u' {
             format!("ALTER TABLE {} SET LOGGED", table.name.quoted())
         } else {
             "configure the tables it is made of".to_owned()

@@ -148,6 +148,8 @@ pub struct SourceFigures {
     tables: tables::Tables,
     unacknowledged: Mutex<Unacknowledged>,
     slot: Mutex<Option<Arc<SlotLook>>>,
+    /// Since when every start has found the slot read by another session.
+    held_since: Mutex<Option<Instant>>,
     sql: SharedSql,
 }
 
@@ -212,6 +214,7 @@ impl Default for SourceFigures {
             tables: tables::Tables::default(),
             unacknowledged: Mutex::default(),
             slot: Mutex::default(),
+            held_since: Mutex::default(),
             sql: SharedSql::default(),
         }
     }
@@ -252,6 +255,15 @@ impl SourceFigures {
             oldest_unacknowledged_us: locked(&self.unacknowledged).oldest(),
             slot,
         }
+    }
+
+    /// Another session reads the slot; for how long that has been seen in a row.
+    pub(crate) fn slot_is_held(&self) -> Duration {
+        locked(&self.held_since).get_or_insert_with(Instant::now).elapsed()
+    }
+
+    pub(crate) fn slot_is_free(&self) {
+        *locked(&self.held_since) = None;
     }
 
     pub(crate) fn state(&self) -> StreamState {

@@ -11,6 +11,7 @@
 //! invalidated. After that the connection is closed and the position kept.
 
 mod heartbeat;
+mod held;
 mod message;
 mod meter;
 mod relations;
@@ -55,6 +56,10 @@ const PUBLICATION_FIX: &str = "a publication must exist before its slot is made,
 /// limit. Well below the minute that `pg_ctl stop` waits.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long the queue may stay full once the ordinary SQL connection has ended: the server is probably stopping, and then
+/// waits for the replication connection alone.
+const FULL_AT_SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
+
 /// Why a session ended without an error.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -93,22 +98,21 @@ impl SessionHandle {
 
     /// Why the session ended. Called when the queue is closed.
     pub(crate) async fn end(self) -> Result<End, ConnectError> {
-        match self.task.await {
-            Ok(end) => end,
-            Err(error) => Err(ConnectError::bug("the replication session panicked").with_source(error)),
-        }
+        joined(self.task).await
     }
 
     /// Ends the session: a last status is sent, and waited for as long as [`CLOSE_TIMEOUT`].
-    pub(crate) async fn stop(mut self) -> Result<End, ConnectError> {
-        let _ = self.stop.send(());
-        self.batches.close();
-        while self.batches.try_recv().is_ok() {}
-        match self.task.await {
-            Ok(end) => end,
-            Err(error) => Err(ConnectError::bug("the replication session panicked").with_source(error)),
-        }
+    pub(crate) async fn stop(self) -> Result<End, ConnectError> {
+        let Self { mut batches, stop, task, .. } = self;
+        let _ = stop.send(());
+        batches.close();
+        while batches.try_recv().is_ok() {}
+        joined(task).await
     }
+}
+
+async fn joined(task: JoinHandle<Result<End, ConnectError>>) -> Result<End, ConnectError> {
+    task.await.map_err(|error| ConnectError::bug("the replication session panicked").with_source(error))?
 }
 
 /// Limits and switches of a session.
@@ -227,7 +231,9 @@ impl Session {
         &mut self,
         queue: &'q mpsc::Sender<Batch>,
     ) -> Result<Result<mpsc::Permit<'q, Batch>, End>, ConnectError> {
-        let deadline = Instant::now() + self.options.unread_limit;
+        let mut limit = self.options.unread_limit;
+        let mut deadline = Instant::now() + limit;
+        let mut server_may_stop = false;
         loop {
             tokio::select! {
                 biased;
@@ -244,16 +250,23 @@ impl Session {
                 room = queue.reserve() => {
                     return Ok(room.map_err(|_closed| End::Stopped));
                 }
-                // 4. The bound on an unread socket.
+                // 4. A server in fast shutdown ends the ordinary connection first. Its questions to this one are behind
+                //    what is not read.
+                () = self.relations.sql_ended(), if !server_may_stop => {
+                    server_may_stop = true;
+                    limit = limit.min(FULL_AT_SHUTDOWN_LIMIT);
+                    deadline = deadline.min(Instant::now() + limit);
+                }
+                // 5. The bound on an unread socket.
                 () = tokio::time::sleep_until(deadline) => {
                     tracing::warn!(
-                        limit_ms = self.options.unread_limit.as_millis(),
+                        limit_ms = limit.as_millis(), server_may_stop,
                         position = %self.assembler.emitted().resume_lsn,
                         "the queue has been full for too long: closing the replication connection, keeping the position"
                     );
                     return Ok(Err(End::Unread));
                 }
-                // 5. Feedback only; never ends but by an error.
+                // 6. Feedback only; never ends but by an error.
                 ended = self.stream.keep_alive() => return Err(ended_by_feedback(ended)),
             }
         }

@@ -135,6 +135,11 @@ impl RelationCache {
         Ok(())
     }
 
+    /// Waits until the ordinary SQL connection has ended.
+    pub(crate) async fn sql_ended(&self) {
+        self.sql.ended().await;
+    }
+
     fn is_listed(&self, name: &TableName) -> bool {
         self.tables.is_empty() || self.tables.iter().any(|pattern| pattern.matches(&name.schema, &name.table))
     }

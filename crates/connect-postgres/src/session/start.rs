@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crabka_connect::ConnectError;
 use crabka_pgrepl::{CreateSlot, Lsn, ReplicationClient, SlotSnapshot, StartReplication, SystemIdentity};
 
+use super::held;
 use super::relations::RelationCache;
 use super::topics::TopicOwners;
 use super::{QUEUE_BATCHES, Session, SessionHandle, SessionOptions};
@@ -62,6 +63,7 @@ pub(crate) async fn start(
     if let Some(stored) = &stored {
         verify::same_stream(&stored.identity, &identity)?;
     }
+    held::refuse_while_held(config, &sql, &server.database, figures).await?;
     // The same server for both connections, also where a URL names several.
     let connection = config.connection.clone().pinned_to(sql.peer());
     let mut client = ReplicationClient::connect(&connection).await.map_err(connecting)?;
@@ -251,6 +253,7 @@ async fn create_missing(
 ) -> Result<(), ConnectError> {
     let request = config.setup_request();
     let plan = setup::plan(sql, &request).await?;
+    plan.log_warnings();
     setup::apply(sql, &config.connection, &request, &plan, stop).await?;
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! always: changes between the two would be decoded with a catalogue that lacks it. What exists is used as it is; a
 //! difference to the configuration is a finding, never an ALTER.
 
+mod drop;
 mod publication;
 mod slot;
 
@@ -19,8 +20,9 @@ use crate::check::{self, CheckRequest, Facts, Finding, Report, Severity};
 use crate::classify::replication_error;
 use crate::sql::SqlConnection;
 
+pub use drop::{DropSlot, DroppedSlot};
 pub(crate) use publication::{create_publication_sql, expansion};
-pub use slot::{SlotWait, abandoned_creations_cancelled, create_slot, drop_slot};
+pub use slot::{SlotWait, abandoned_creations_cancelled, create_slot};
 
 /// What is to exist.
 #[derive(Debug, Clone)]
@@ -107,6 +109,14 @@ impl Plan {
     /// Why nothing can be done; `None` when nothing stands in the way.
     pub fn refusal(&self) -> Option<ConnectError> {
         Report { findings: self.findings.clone() }.to_error()
+    }
+
+    /// Logs the warnings, for whoever does not print the plan.
+    pub fn log_warnings(&self) {
+        for finding in self.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
+            let (subject, fix) = (finding.subject.as_deref(), finding.fix.as_deref());
+            tracing::warn!(finding = %finding.id, subject, fix, "{}", finding.message);
+        }
     }
 }
 
@@ -214,10 +224,6 @@ pub async fn apply(
 ) -> Result<Applied, ConnectError> {
     if let Some(refusal) = plan.refusal() {
         return Err(refusal);
-    }
-    for finding in plan.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
-        let (subject, fix) = (finding.subject.as_deref(), finding.fix.as_deref());
-        tracing::warn!(finding = %finding.id, subject, fix, "{}", finding.message);
     }
     let mut applied = Applied::default();
     for step in &plan.steps {

@@ -215,10 +215,10 @@ mod tests {
             ancestors: ancestors.iter().map(|table| name(table)).collect(),
         };
         let configured = [
-            row(1, "root", 'p', &[]),
-            row(2, "leaf", 'r', &["root"]),
-            row(3, "t", 'r', &[]),
-            row(4, "v", 'v', &[]),
+            row(20_001, "root", 'p', &[]),
+            row(20_002, "leaf", 'r', &["root"]),
+            row(20_003, "t", 'r', &[]),
+            row(20_004, "v", 'v', &[]),
         ];
         let all = patterns(&["app.*"]);
         assert!(expansion(&all, &configured, 15, true).is_none());

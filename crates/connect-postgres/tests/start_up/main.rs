@@ -11,8 +11,10 @@ mod slots;
 mod tls;
 mod waiting;
 
+use crabka_connect::ConnectError;
 use crabka_connect_postgres::SqlConnection;
 use crabka_connect_postgres::catalog::TablePattern;
+use crabka_connect_postgres::setup::{DropSlot, DroppedSlot};
 use crabka_pgrepl::Config;
 use crabka_testkit::PgServer;
 
@@ -35,4 +37,9 @@ async fn database(prefix: &str) -> (&'static PgServer, String, tokio_postgres::C
     let database = server.create_database(prefix).await.unwrap();
     let client = server.connect(&database).await.unwrap();
     (server, database, client)
+}
+
+/// Drops a slot of whatever connector.
+async fn drop_slot(sql: &SqlConnection, name: &str, force: bool) -> Result<DroppedSlot, ConnectError> {
+    DropSlot { name: name.to_owned(), ours: None, force }.carry_out(sql).await
 }

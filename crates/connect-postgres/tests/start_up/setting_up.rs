@@ -11,7 +11,7 @@ use crabka_pgrepl::{Config, Lsn, ReplicationClient, StartReplication, StreamEven
 use crabka_testkit::{PgServer, pg_available_majors};
 use tokio::time::Instant;
 
-use crate::{config, database, patterns, sql};
+use crate::{config, database, drop_slot, patterns, sql};
 
 async fn set_up(sql: &SqlConnection, config: &Config, request: &SetupRequest) {
     let plan = plan(sql, request).await.unwrap();
@@ -64,7 +64,7 @@ async fn any_name_survives_and_the_stream_works() {
 
         let again = plan(&sql, &request).await.unwrap();
         assert_eq!(again.to_string(), "nothing to do");
-        crabka_connect_postgres::setup::drop_slot(&sql, &slot, true).await.unwrap();
+        drop_slot(&sql, &slot, true).await.unwrap();
     }
 }
 
@@ -88,7 +88,7 @@ async fn ops_11_no_ddl_when_nothing_differs() {
     client.batch_execute("ROLLBACK").await.unwrap();
     let after: String = client.query_one(state, &[]).await.unwrap().get(0);
     assert_eq!(before, after);
-    crabka_connect_postgres::setup::drop_slot(&sql, &slot, false).await.unwrap();
+    drop_slot(&sql, &slot, false).await.unwrap();
 }
 
 #[tokio::test]

@@ -5,12 +5,12 @@ use std::time::Duration;
 use crabka_connect::ErrorClass;
 use crabka_connect_postgres::catalog::{self, SlotFault};
 use crabka_connect_postgres::check::{CheckRequest, Severity, check, id};
-use crabka_connect_postgres::setup::drop_slot;
+use crabka_connect_postgres::setup::DropSlot;
 use crabka_pgrepl::{Lsn, ReplicationClient, StartReplication};
 use crabka_testkit::{PgServer, pg_available_majors};
 
 use crate::requests::{GOOD, the};
-use crate::{config, patterns, sql};
+use crate::{config, drop_slot, patterns, sql};
 
 fn request(slot: &str) -> CheckRequest<'static> {
     CheckRequest::new(slot, "p", patterns(&["public.orders"]))
@@ -187,7 +187,10 @@ async fn del_29_who_holds_the_slot() {
     assert_eq!(error.class(), ErrorClass::Configuration);
     assert!(error.message().contains(&expected), "{error}");
     assert!(catalog::slot(&sql, "held").await.unwrap().unwrap().active);
-    drop_slot(&sql, "held", true).await.unwrap();
+    let listed = catalog::slots(&sql).await.unwrap();
+    assert_eq!(listed[0].holder.as_ref().map(|holder| holder.pid), Some(pid));
+    let dropped = drop_slot(&sql, "held", true).await.unwrap();
+    assert_eq!(dropped.ended.map(|holder| holder.pid), Some(pid), "ended, and not in silence");
     assert_eq!(catalog::slot(&sql, "held").await.unwrap(), None);
     drop(stream);
 }
@@ -208,8 +211,40 @@ async fn del_31_only_our_slot_and_only_when_told() {
         assert_eq!(error.class(), ErrorClass::Configuration);
         assert!(error.message().contains(word), "{error}");
     }
+    let not_this = DropSlot { name: "ours".to_owned(), ours: Some("another".to_owned()), force: false };
+    let error = not_this.carry_out(&sql).await.unwrap_err();
+    assert!(error.message().contains("not the slot of this connector, which is \"another\""), "{error}");
     drop_slot(&sql, "ours", false).await.unwrap();
     drop_slot(&sql, "physical", true).await.unwrap();
     let error = drop_slot(&sql, "ours", false).await.unwrap_err();
     assert!(error.message().contains("does not exist"), "{error}");
+}
+
+#[tokio::test]
+async fn ops_24_slots_are_listed_with_what_they_cost() {
+    crabka_testkit::needs!(postgres);
+    for major in pg_available_majors() {
+        let server = PgServer::builder().major(major).start().await.unwrap();
+        let client = server.connect("postgres").await.unwrap();
+        client
+            .batch_execute(
+                "SELECT pg_create_logical_replication_slot('b', 'pgoutput'), pg_create_physical_replication_slot('a'); \
+                 SELECT pg_logical_emit_message(false, 'test', repeat('x', 100000))",
+            )
+            .await
+            .unwrap();
+        let sql = sql(&server, "postgres").await;
+        let listed = catalog::slots(&sql).await.unwrap();
+        let names: Vec<&str> = listed.iter().map(|state| state.slot.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"], "on {major}");
+        assert_eq!(listed[0].retained_bytes, None, "a physical slot that nobody has read keeps nothing");
+        assert!(listed[1].retained_bytes >= Some(100_000), "on {major}: {listed:?}");
+        let since = listed[1].inactive_since.as_deref();
+        assert_eq!(since.is_some_and(|since| since.ends_with('Z') && since.starts_with("20")), major >= 17);
+        assert_eq!(
+            catalog::slot_state(&sql, "b").await.unwrap().map(|state| state.slot),
+            catalog::slot(&sql, "b").await.unwrap()
+        );
+        assert_eq!(catalog::slot_state(&sql, "c").await.unwrap(), None);
+    }
 }
