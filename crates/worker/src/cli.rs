@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::commands::check::CheckArgs;
 use crate::commands::demo::DemoArgs;
 use crate::commands::init::InitArgs;
+use crate::commands::slots::SlotsCommand;
+use crate::commands::status::StatusArgs;
 use crate::commands::tail::TailArgs;
 use crate::config::Given;
 use crate::logging::LogFormat;
@@ -45,6 +47,13 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Make publication and slot; print what is done.
     Init(InitArgs),
+    /// Show what the connector does, why nothing moves, and what it costs the server.
+    Status(StatusArgs),
+    /// Show or drop replication slots.
+    Slots {
+        #[command(subcommand)]
+        what: SlotsCommand,
+    },
     /// Print decoded changes of a server, one JSON object per line, without keeping anything.
     Tail(TailArgs),
     /// Stream a throw-away PostgreSQL into Kafka and show what arrives.

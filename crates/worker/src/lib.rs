@@ -16,7 +16,9 @@ mod logging;
 mod output;
 mod pipeline;
 mod signals;
+mod stored;
 mod watch;
+mod worker_status;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,6 +52,8 @@ fn start(cli: Cli) -> Result<(), Failure> {
     let default_level = match &cli.command {
         Command::Run(_) | Command::Init(_) => "info",
         Command::Check(_)
+        | Command::Slots { .. }
+        | Command::Status(_)
         | Command::Tail(_)
         | Command::Demo(_)
         | Command::Metrics { .. }
@@ -81,6 +85,8 @@ async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Run(file) => commands::run::run(&file.with(&global), None).await,
         Command::Check(args) => commands::check::check(args, &global).await,
         Command::Init(args) => commands::init::init(args, &global).await,
+        Command::Status(args) => commands::status::status(args, &global).await,
+        Command::Slots { what } => commands::slots::slots(what, &global).await,
         Command::Tail(args) => commands::tail::tail(args, &global).await,
         Command::Demo(args) => commands::demo::demo(args, &global).await,
         Command::Metrics { what } => commands::metrics::metrics(&what),

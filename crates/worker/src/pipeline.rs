@@ -118,6 +118,8 @@ pub(crate) fn source(config: &Config) -> Result<PostgresSourceConfig, ConnectErr
         EnvelopeConfig::Debezium(envelope) => debezium(config, envelope).delete_records(),
         EnvelopeConfig::Flat(envelope) => flat(envelope).delete_records(),
     };
+    source.held_slot_limit =
+        (options.held_slot_limit_ms > 0).then(|| Duration::from_millis(options.held_slot_limit_ms));
     source.slot_creation_timeout = Duration::from_millis(options.slot_creation_timeout_ms);
     source.validate()?;
     Ok(source)
@@ -225,7 +227,7 @@ pub(crate) fn checkpoint_store(config: &Config) -> Result<Box<dyn CheckpointStor
     })
 }
 
-fn checkpoint_table(options: &PostgresCheckpoint) -> Result<TableName, ConnectError> {
+pub(crate) fn checkpoint_table(options: &PostgresCheckpoint) -> Result<TableName, ConnectError> {
     match options.table.parse()? {
         TablePattern::Table(table) => Ok(table),
         TablePattern::Schema(_) | TablePattern::All => {
@@ -269,6 +271,23 @@ impl CheckpointStore for OnFirstUse {
     async fn save(&mut self, connector: &str, offset: &SourceOffset) -> Result<(), ConnectError> {
         self.store().await?.save(connector, offset).await
     }
+}
+
+/// The values in effect of options that are not set and follow from others.
+pub(crate) fn follows(config: &Config) -> config::Follows {
+    let mut follows = config::Follows::new();
+    if let Ok(source) = source(config) {
+        follows.insert(("source", "slot"), source.slot.clone());
+        follows.insert(("source", "publication"), source.publication.clone());
+        follows.insert(("source", "topic_prefix"), source.topic_prefix.clone());
+        follows.insert(("source", "heartbeat_topic"), source.heartbeat_topic());
+    }
+    if let CheckpointConfig::Kafka(options) = &config.checkpoint
+        && let Ok(kafka) = kafka_checkpoint(config, options)
+    {
+        follows.insert(("checkpoint", "bootstrap_servers"), kafka.bootstrap_servers);
+    }
+    follows
 }
 
 /// The Kafka sink's own configuration.

@@ -176,6 +176,16 @@ fn config_show_prints_what_is_in_effect_and_no_secret() {
     assert!(shown.contains("url = \"postgres://app:***@127.0.0.1:1/shop\""), "{shown}");
     assert!(shown.contains("max_batch_records = 7  # --set\n"), "{shown}");
     assert!(!shown.contains(CANARY));
+    // What follows from another option is in effect too.
+    for line in [
+        "slot = \"orders\"  # default: `name`, ",
+        "publication = \"orders\"  # default: `name`",
+        "topic_prefix = \"orders\"  # default: `name`",
+        "heartbeat_topic = \"__debezium-heartbeat.orders\"  # default: ",
+        "# retry_max_attempts is not set: never gives up",
+    ] {
+        assert!(shown.contains(line), "no {line} in:\n{shown}");
+    }
 }
 
 #[test]

@@ -3,73 +3,10 @@
 
 mod command;
 
+use command::database::{Database, ids, until_ids};
 use command::{Running, Workplace, get, last_line, output, stderr, stdout};
 use crabka_testkit::{PgServer, StopMode, needs};
 use serde_json::{Value, json};
-use tokio_postgres::Client;
-
-const TABLE: &str =
-    "CREATE TABLE orders (id int PRIMARY KEY, v text); CREATE TABLE other (id int PRIMARY KEY)";
-
-struct Database {
-    url: String,
-    name: String,
-    sql: Client,
-}
-
-impl Database {
-    async fn new() -> Self {
-        Self::on(PgServer::shared_default().await.unwrap()).await
-    }
-
-    async fn on(server: &PgServer) -> Self {
-        let name = server.create_database("cli").await.unwrap();
-        let sql = server.connect(&name).await.unwrap();
-        sql.batch_execute(TABLE).await.unwrap();
-        Self { url: server.url(&name), name, sql }
-    }
-
-    async fn run(&self, sql: &str) {
-        self.sql.batch_execute(sql).await.unwrap();
-    }
-
-    async fn count(&self, sql: &str) -> i64 {
-        self.sql.query_one(&format!("SELECT count(*) FROM {sql}"), &[]).await.unwrap().get(0)
-    }
-
-    async fn slots(&self) -> i64 {
-        self.count("pg_replication_slots WHERE database = current_database()").await
-    }
-
-    /// A configuration that writes lines into the file `out`.
-    fn config(&self) -> Workplace {
-        let place = Workplace::new("");
-        let config = format!(
-            "name = {:?}\n[source]\nurl = {:?}\ntables = [\"public.orders\"]\nheartbeat_interval_ms = 200\n\
-             [sink]\ntype = \"file\"\npath = {:?}\n[checkpoint]\nstore = \"file\"\npath = {:?}\n",
-            self.name,
-            self.url,
-            place.path("out"),
-            place.path("offset")
-        );
-        std::fs::write(place.path("crabka.toml"), config).unwrap();
-        place
-    }
-}
-
-/// The lines that are changes: heartbeats are records too.
-fn changes(lines: &[Value]) -> Vec<&Value> {
-    lines.iter().filter(|line| !line["topic"].as_str().unwrap().starts_with("__debezium-heartbeat")).collect()
-}
-
-fn ids(place: &Workplace) -> Vec<i64> {
-    changes(&place.lines("out")).iter().map(|line| line["key"]["id"].as_i64().unwrap()).collect()
-}
-
-fn until_ids(running: &mut Running, place: &Workplace, expected: &[i64]) {
-    running.until("changes", || (ids(place).len() >= expected.len()).then_some(()));
-    assert_eq!(ids(place), expected);
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn init_prints_its_plan_and_a_dry_run_changes_nothing() {

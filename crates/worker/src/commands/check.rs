@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use clap::Args;
-use crabka_connect::{CheckpointStore, ConnectError};
+use crabka_connect::{ConnectError, SourceOffset};
 use crabka_connect_kafka::KafkaSinkConfig;
 use crabka_connect_postgres::catalog::{TableName, TablePattern};
 use crabka_connect_postgres::check::{self, CheckRequest, Finding, Report, Severity};
@@ -17,13 +17,10 @@ use crate::cli::{ConfigFile, Global};
 use crate::config::{CheckpointConfig, Config, SinkConfig};
 use crate::exit::Failure;
 use crate::output::print;
-use crate::pipeline;
+use crate::{pipeline, stored, worker_status};
 
 /// How long Kafka is looked at.
 const KAFKA_LIMIT: Duration = Duration::from_secs(20);
-
-/// How long the checkpoint is looked at.
-const CHECKPOINT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Flags of the verb.
 #[derive(Debug, Args)]
@@ -39,10 +36,26 @@ pub(crate) struct CheckArgs {
 pub(crate) async fn check(args: CheckArgs, global: &Global) -> Result<(), Failure> {
     let config = Config::load(&args.config.with(global))?;
     let source = pipeline::source(&config)?;
-    let (mut report, sink, checkpoint) =
-        tokio::join!(look_at_postgres(&source), look_at_sink(&config, &source), look_at_checkpoint(&config));
+    let (stored, sink, checkpoint, http) = tokio::join!(
+        stored::read(&config),
+        look_at_sink(&config, &source),
+        look_at_checkpoint(&config),
+        look_at_http(&config)
+    );
+    let forget = match &stored {
+        Ok(Some(offset)) => stored::removal(&config, offset)?,
+        Ok(None) | Err(_) => None,
+    };
+    let mut report = look_at_postgres(&source, forget).await;
     report.findings.extend(sink?);
-    report.findings.extend(checkpoint?);
+    let checkpoint = checkpoint?;
+    // What keeps the store from being opened is told already.
+    let broken = checkpoint.iter().any(|finding| finding.severity > Severity::Warning);
+    report.findings.extend(checkpoint);
+    if !broken && !matches!(config.checkpoint, CheckpointConfig::Memory) {
+        report.findings.push(look_at_stored(&config, &stored));
+    }
+    report.findings.extend(http);
     if args.json {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| ConnectError::bug("the report has no JSON form").with_source(error))?;
@@ -72,7 +85,7 @@ fn verdict(report: &Report) -> Result<(), Failure> {
     }
 }
 
-async fn look_at_postgres(source: &PostgresSourceConfig) -> Report {
+async fn look_at_postgres(source: &PostgresSourceConfig, forget_offset: Option<String>) -> Report {
     let sql = match SqlConnection::connect(&source.connection).await {
         Ok(sql) => sql,
         Err(error) => return Report::unreachable(&error),
@@ -85,6 +98,7 @@ async fn look_at_postgres(source: &PostgresSourceConfig) -> Report {
     request.creates_slot = creates;
     request.topic = Some(&topic_of);
     request.reserved_topics = fixed_topics(source);
+    request.forget_offset = forget_offset;
     request.application = Some(source.connection.application_name().to_owned());
     check::check(&sql, &request).await
 }
@@ -125,10 +139,8 @@ async fn look_at_checkpoint(config: &Config) -> Result<Vec<Finding>, ConnectErro
             Ok(look_at_kafka("checkpoint", &kafka, &[store.topic]).await)
         }
         CheckpointConfig::File(file) => Ok(vec![look_at_file("checkpoint_file", &file.path)]),
-        CheckpointConfig::Postgres(_) => {
-            let store = pipeline::checkpoint_store(config)?;
-            Ok(vec![look_at_store(store, &config.name).await])
-        }
+        // The table is looked at by reading it.
+        CheckpointConfig::Postgres(_) => Ok(Vec::new()),
         CheckpointConfig::Memory => Ok(vec![Finding::warning(
             "checkpoint_memory",
             "the position is kept in memory: after a restart the stream goes on where the slot is, \
@@ -176,17 +188,40 @@ fn look_at_file(id: &'static str, path: &str) -> Finding {
     finding.about(path.display())
 }
 
-async fn look_at_store(mut store: Box<dyn CheckpointStore>, connector: &str) -> Finding {
-    const ID: &str = "checkpoint_table";
-    let loaded = tokio::time::timeout(CHECKPOINT_LIMIT, store.load(connector)).await;
-    match loaded {
-        Ok(Ok(Some(_))) => Finding::ok(ID, "holds a position of this connector"),
-        Ok(Ok(None)) => Finding::ok(ID, "holds no position of this connector yet"),
-        Ok(Err(error)) if error.is_transient() => Finding::could_not_look(ID, &error),
-        Ok(Err(error)) => {
-            let finding = Finding::error(ID, error.message());
+/// Whether what is stored can be read: a run stops at a damaged position, and never starts anew over it.
+fn look_at_stored(config: &Config, stored: &Result<Option<SourceOffset>, ConnectError>) -> Finding {
+    let id = match &config.checkpoint {
+        CheckpointConfig::Postgres(_) => "checkpoint_table",
+        CheckpointConfig::File(_) | CheckpointConfig::Kafka(_) | CheckpointConfig::Memory => {
+            "checkpoint_position"
+        }
+    };
+    let finding = match stored {
+        Ok(Some(_)) => Finding::ok(id, "holds a position of this connector"),
+        Ok(None) => Finding::ok(id, "holds no position of this connector yet"),
+        Err(error) if error.is_transient() => Finding::could_not_look(id, error),
+        Err(error) => {
+            let finding = Finding::error(id, error.message());
             Finding { fix: error.fix().map(str::to_owned), ..finding }
         }
-        Err(_) => Finding::could_not_look(ID, &ConnectError::transient("no answer in time")),
-    }
+    };
+    finding.about(stored::place(config))
+}
+
+/// Whether the address can be listened on. A run of this connector that listens there now is in its right.
+async fn look_at_http(config: &Config) -> Option<Finding> {
+    const ID: &str = "http_listen";
+    let address = config.http.listen.as_ref()?;
+    let bound = tokio::net::TcpListener::bind(address).await;
+    let finding = match bound {
+        Ok(_) => Finding::ok(ID, "can be listened on"),
+        Err(error) => match worker_status::fetch(address).await {
+            Ok(status) if status["connector"] == config.name => {
+                Finding::ok(ID, "a run of this connector listens there")
+            }
+            Ok(_) | Err(_) => Finding::error(ID, format!("cannot be listened on: {error}"))
+                .mended_by("choose another address or port, or end the program that has it"),
+        },
+    };
+    Some(finding.about(address))
 }

@@ -4,11 +4,15 @@ use crate::cli::{ConfigCommand, Global};
 use crate::config::{Config, reference};
 use crate::exit::Failure;
 use crate::output::print;
+use crate::pipeline;
 
 /// Prints what was asked for.
 pub(crate) fn config(what: ConfigCommand, global: &Global) -> Result<(), Failure> {
     match what {
         ConfigCommand::Reference => print(&reference()),
-        ConfigCommand::Show(file) => print(&Config::load(&file.with(global))?.show()),
+        ConfigCommand::Show(file) => {
+            let config = Config::load(&file.with(global))?;
+            print(&config.show(&pipeline::follows(&config)))
+        }
     }
 }

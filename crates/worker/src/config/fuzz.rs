@@ -15,7 +15,7 @@ pub(crate) fn configuration(input: &[u8]) {
     let outcome = Entries::from_toml(text, Path::new("crabka.toml"), &lookup).and_then(Config::from_entries);
     match outcome {
         Ok(config) => {
-            assert!(config.show().contains("[source]"), "what is in effect is shown");
+            assert!(config.show(&super::Follows::new()).contains("[source]"), "what is in effect is shown");
             let url = format!("{:?} {:?}", config.source.url, config.source);
             assert!(!url.contains(CANARY) || !text.contains(":${SECRET}@"), "the password is shown");
         }

@@ -16,6 +16,7 @@ mod sections;
 mod tests;
 mod value;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub(crate) use entries::Entries;
@@ -101,6 +102,9 @@ impl CheckpointConfig {
     }
 }
 
+/// Values that follow from other options, by section and option.
+pub(crate) type Follows = BTreeMap<(&'static str, &'static str), String>;
+
 /// Where the configuration comes from.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Given {
@@ -160,8 +164,9 @@ impl Config {
         }
     }
 
-    /// The configuration in effect as TOML, secrets redacted, each value with where it comes from.
-    pub(crate) fn show(&self) -> String {
+    /// The configuration in effect as TOML, secrets redacted, each value with where it comes from. `follows` has the
+    /// values in effect of options that are not set, by section and option.
+    pub(crate) fn show(&self, follows: &Follows) -> String {
         let mut text = String::new();
         let mut section = "";
         for shown in &self.shown {
@@ -169,9 +174,15 @@ impl Config {
                 section = shown.section;
                 text.push_str(&format!("\n[{section}]\n"));
             }
-            match &shown.value {
-                Some(value) => text.push_str(&format!("{} = {value}  # {}\n", shown.name, shown.origin)),
-                None => text.push_str(&format!("# {} is not set\n", shown.name)),
+            let (name, origin) = (shown.name, &shown.origin);
+            let followed = follows.get(&(shown.section, name));
+            match (&shown.value, followed, shown.means) {
+                (Some(value), ..) => text.push_str(&format!("{name} = {value}  # {origin}\n")),
+                (None, Some(value), Some(means)) => {
+                    text.push_str(&format!("{name} = {}  # {origin}: {means}\n", quoted(value)));
+                }
+                (None, _, Some(means)) => text.push_str(&format!("# {name} is not set: {means}\n")),
+                (None, ..) => text.push_str(&format!("# {name} is not set\n")),
             }
         }
         text

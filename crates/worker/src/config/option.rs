@@ -93,6 +93,8 @@ pub(crate) struct Shown {
     pub(crate) name: &'static str,
     /// TOML; `None` when there is no value.
     pub(crate) value: Option<String>,
+    /// What stands for an option that is not set, in words.
+    pub(crate) means: Option<&'static str>,
     pub(crate) origin: Origin,
 }
 
@@ -139,7 +141,8 @@ impl<'a> Reader<'a> {
         match outcome {
             Ok(value) => {
                 let shown = value.shown();
-                self.shown.push(Shown { section: group.section, name, value: shown, origin: entry.origin });
+                let (section, origin) = (group.section, entry.origin);
+                self.shown.push(Shown { section, name, value: shown, means: None, origin });
                 Some(value)
             }
             Err(message) => {
@@ -155,16 +158,17 @@ impl<'a> Reader<'a> {
         name: &'static str,
         preset: Preset<T>,
     ) -> Option<T> {
-        let value = match preset {
-            Preset::Is(value) | Preset::Means(value, _) => value,
+        let (value, means) = match preset {
+            Preset::Is(value) => (value, None),
+            Preset::Means(value, words) => (value, Some(words)),
             Preset::Required => {
                 let message = "must be given".to_owned();
                 self.errors.push(OptionError { path: group.path(name), origin: Origin::Default, message });
                 return None;
             }
         };
-        let shown = value.shown();
-        self.shown.push(Shown { section: group.section, name, value: shown, origin: Origin::Default });
+        let (section, shown) = (group.section, value.shown());
+        self.shown.push(Shown { section, name, value: shown, means, origin: Origin::Default });
         Some(value)
     }
 

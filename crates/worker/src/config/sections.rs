@@ -80,6 +80,10 @@ options! {
         frame_bytes_max: u64 = Preset::Is(1_073_741_824), in 65_536..=1_073_741_824;
         /// How often the slot is looked at for `/status` and metrics: WAL retained, safety, who holds it back.
         slot_interval_ms: u64 = Preset::Is(5_000), in 100..=3_600_000;
+        /// How long a slot that another session reads is waited for. It may be a connection of an earlier run, which the
+        /// server ends within a minute when it is dead. Who still reads after that is another instance, and the run ends
+        /// with the class `fenced`. 0 stands by: waits without end, and takes over when that session ends.
+        held_slot_limit_ms: u64 = Preset::Is(120_000), in 0..=86_400_000;
         /// How long the creation of the slot may wait for transactions that are still open.
         slot_creation_timeout_ms: u64 = Preset::Is(60_000), in 1_000..=86_400_000;
     }

@@ -58,7 +58,11 @@ fn every_integer_says_its_unit() {
 
 /// The options in effect as `config show` prints them, without the comments.
 fn shown(config: &Config) -> Vec<String> {
-    config.show().lines().map(|line| line.split("  # ").next().unwrap_or_default().to_owned()).collect()
+    config
+        .show(&Follows::new())
+        .lines()
+        .map(|line| line.split("  # ").next().unwrap_or_default().to_owned())
+        .collect()
 }
 
 #[test]
@@ -197,7 +201,7 @@ fn flags_set_over_the_file_and_are_typed_by_the_option() {
     assert!(!config.source.create);
     let SinkConfig::Kafka(kafka) = &config.sink else { panic!("not kafka") };
     assert_eq!(kafka.properties.iter().collect::<Vec<_>>(), [("security.protocol", "SASL_SSL")]);
-    assert!(config.show().contains("name = \"other\"  # --set\n"));
+    assert!(config.show(&Follows::new()).contains("name = \"other\"  # --set\n"));
 
     let quoted = read(SMALLEST, &[], &[("source.tables", "[\"a.\\\"b,c\\\"\"]")]).unwrap();
     assert_eq!(quoted.source.tables, ["a.\"b,c\""]);
@@ -263,7 +267,7 @@ fn ops_05_a_secret_appears_nowhere() {
 
     let config = read(&text, &[], &[]).unwrap();
     assert!(config.source.url.expose().contains(CANARY));
-    for output in [format!("{config:?}"), format!("{config:#?}"), config.show()] {
+    for output in [format!("{config:?}"), format!("{config:#?}"), config.show(&Follows::new())] {
         assert!(!output.contains(CANARY), "{output}");
     }
     // Errors about a secret option do not repeat what it holds either.

@@ -1,6 +1,8 @@
 //! The built command as a process.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod database;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
