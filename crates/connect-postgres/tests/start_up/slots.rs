@@ -229,7 +229,7 @@ async fn ops_24_slots_are_listed_with_what_they_cost() {
         client
             .batch_execute(
                 "SELECT pg_create_logical_replication_slot('b', 'pgoutput'), pg_create_physical_replication_slot('a'); \
-                 SELECT pg_logical_emit_message(false, 'test', repeat('x', 100000))",
+                 SELECT pg_logical_emit_message(true, 'test', repeat('x', 100000))",
             )
             .await
             .unwrap();
