@@ -49,7 +49,7 @@ async fn without_a_worker_the_server_and_the_store_are_asked() {
     assert!(slot["wal_retained_bytes"].as_i64() >= slot["bytes_behind"].as_i64(), "{seen}");
     assert_eq!((&slot["holder"], &slot["wal_status"]), (&Value::Null, &"reserved".into()), "{seen}");
     let screen = stdout(&place.output("status", &[]));
-    for part in ["read by   nobody", "wal_status reserved", "no max_slot_wal_keep_size"] {
+    for part in ["read by     nobody", "wal_status reserved", "no max_slot_wal_keep_size"] {
         assert!(screen.contains(part), "no {part} in:\n{screen}");
     }
 
@@ -81,7 +81,7 @@ async fn ops_19_what_holds_the_wal_back_is_named_with_what_ends_it() {
     assert_eq!((&held["gid"], &held["user"]), (&"forgotten".into(), &"postgres".into()), "{seen}");
     assert!(held["age_ms"].is_i64(), "{seen}");
     let screen = stdout(&place.output("status", &[]));
-    assert!(screen.contains("held by   the prepared transaction \"forgotten\", user postgres"), "{screen}");
+    assert!(screen.contains("held by     the prepared transaction \"forgotten\", user postgres"), "{screen}");
     database.run(held["ended_by"].as_str().unwrap()).await;
     assert_eq!(without_worker(&place)["server"]["slot"]["held_by"], Value::Null);
 }
@@ -119,4 +119,53 @@ async fn the_time_until_the_slot_is_lost_follows_from_the_present_rate() {
     let screen = tokio::task::spawn_blocking(move || stdout(&place.output("status", &[]))).await.unwrap();
     assert!(screen.contains("max_slot_wal_keep_size 1.0 GiB, reached in "), "{screen}");
     writing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_worker_tells_what_it_does_and_why_nothing_moves() {
+    needs!(postgres);
+    let server = PgServer::start().await.unwrap();
+    let database = Database::on(&server).await;
+    let place = database.config();
+    let mut running = place.run(&[
+        "--set",
+        "http.listen=127.0.0.1:0",
+        "--set",
+        "source.slot_interval_ms=200",
+        "--log-format",
+        "json",
+    ]);
+    let listen = format!("http.listen={}", running.http_address());
+    let status = |arguments: &[&str]| place.output("status", &[&["--set", &listen], arguments].concat());
+    running.until_log("\"streaming\"");
+    database.run("INSERT INTO orders VALUES (1, 'a')").await;
+    until_ids(&mut running, &place, &[1]);
+    let screen = running.until("idle", || {
+        let screen = status(&[]);
+        (screen.status.code() == Some(0) && stdout(&screen).contains("why         idle: "))
+            .then_some(stdout(&screen))
+            .filter(|screen| screen.contains("wal_status reserved"))
+    });
+    assert!(screen.starts_with(&format!("{}: running, ready\n", database.name)), "{screen}");
+    for part in ["received 0/", "acknowledged 0/", "server 0/", "last error  none"] {
+        assert!(screen.contains(part), "no {part} in:\n{screen}");
+    }
+    let seen: Value = serde_json::from_str(&stdout(&status(&["--json"]))).unwrap();
+    assert_eq!((&seen["no_worker_because"], &seen["server"]), (&Value::Null, &Value::Null), "{seen}");
+    assert_eq!(seen["worker"]["positions"]["acknowledged"].as_str().map(|lsn| lsn.contains('/')), Some(true));
+
+    // Another connector's worker is not taken for ours.
+    let other = status(&["--set", "name=another"]);
+    assert_eq!(other.status.code(), Some(10), "{}", stderr(&other));
+    assert!(stdout(&other).contains("is not the worker of another"), "{}", stdout(&other));
+
+    server.stop(crabka_testkit::StopMode::Fast).await.unwrap();
+    let away = running.until("not ready", || {
+        let screen = status(&[]);
+        (screen.status.code() == Some(10) && stdout(&screen).contains("why         source: "))
+            .then_some(screen)
+    });
+    let screen = stdout(&away);
+    assert!(screen.contains("not ready") && screen.contains("transient (source), "), "{screen}");
+    assert!(last_line(&away).starts_with("crabka: transient: the worker is not ready: source: "), "{screen}");
 }

@@ -10,7 +10,7 @@ struct Screen(String);
 
 impl Screen {
     fn line(&mut self, label: &str, text: impl AsRef<str>) {
-        self.0.push_str(format!("  {label:<10}{}", text.as_ref()).trim_end());
+        self.0.push_str(format!("  {label:<12}{}", text.as_ref()).trim_end());
         self.0.push('\n');
     }
 }
