@@ -290,16 +290,10 @@ mod replay;
 
 #[test]
 fn corpus_of_configurations() {
-    let mut seeds = BTreeMap::new();
-    for (name, text) in [
-        ("readme", include_str!("../../../../README.md")),
-        ("reference", include_str!("../../../../docs/CONFIG.md")),
-    ] {
-        for (index, block) in text.split("```toml\n").skip(1).enumerate() {
-            seeds.insert(format!("{name}-{index}"), block.split_once("```").unwrap().0.as_bytes().to_vec());
-        }
-    }
-    seeds.insert("secret".into(), SMALLEST.replace("app@", "app:${SECRET}@").into_bytes());
-    seeds.insert("nested".into(), format!("a = {}1{}", "[".repeat(60), "]".repeat(60)).into_bytes());
+    // The others in the corpus are pages of their time: a page may change without them.
+    let seeds = BTreeMap::from([
+        ("secret".to_owned(), SMALLEST.replace("app@", "app:${SECRET}@").into_bytes()),
+        ("nested".to_owned(), format!("a = {}1{}", "[".repeat(60), "]".repeat(60)).into_bytes()),
+    ]);
     replay::corpus("configuration", &seeds, super::fuzz::configuration);
 }
