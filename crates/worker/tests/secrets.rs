@@ -141,6 +141,11 @@ async fn ops_05_the_role_of_the_migrations_is_enough_and_nothing_is_told() {
     for path in ["/status", "/ready", "/live", "/metrics"] {
         tells_nothing(path, &fetched(address, path));
     }
+    // Where the worker really listens: the file leaves the port to the system.
+    let listen = format!("http.listen={address}");
+    tells_nothing("status", &verb(&["status", "-c", &config, "--set", &listen]));
+    tells_nothing("status --json", &verb(&["status", "-c", &config, "--json", "--set", &listen]));
+    tells_nothing("slots list", &verb(&["slots", "list", "-c", &config]));
     let arguments = std::fs::read(format!("/proc/{}/cmdline", running.id())).unwrap();
     tells_nothing("the list of processes", &String::from_utf8_lossy(&arguments));
     // What the server shows to its other users: activity, and each statement in its log.
