@@ -175,6 +175,8 @@ pub(crate) struct Tally {
     pub(crate) uncaptured: u64,
     pub(crate) truncates_skipped: u64,
     pub(crate) notices: u64,
+    /// Bytes came from the server. The session tells what it knows at other times, too.
+    pub(crate) heard: bool,
     /// A change that gives a record was among it.
     pub(crate) data: bool,
 }
@@ -227,6 +229,9 @@ impl SourceFigures {
         let age = |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Relaxed)));
         let has_read = self.has_read.load(Relaxed);
         let slot = locked(&self.slot).clone();
+        // Against the stream: what is told as received is never behind what is told as polled or acknowledged.
+        let acknowledged = self.acknowledged_lsn();
+        let polled = lsn(&self.polled);
         let received = self.received();
         let looked = slot.as_ref().and_then(|look| look.wal_end);
         let counts = &self.counts;
@@ -235,8 +240,8 @@ impl SourceFigures {
             state_for: age(&self.state_since_ms),
             sessions: self.sessions.load(Relaxed),
             received,
-            polled: lsn(&self.polled),
-            acknowledged: lsn(&self.acknowledged),
+            polled,
+            acknowledged,
             server_wal_end: received.max(looked),
             last_read: has_read.then(|| age(&self.read_at_ms)),
             last_moved: has_read.then(|| age(&self.moved_at_ms)),
@@ -269,6 +274,11 @@ impl SourceFigures {
     pub(crate) fn state(&self) -> StreamState {
         let state = self.state.load(Relaxed);
         StreamState::ALL.into_iter().find(|known| *known as u8 == state).unwrap_or(StreamState::Closed)
+    }
+
+    /// As [`SourceSnapshot::acknowledged`], alone: for who compares it with what is read after it.
+    pub fn acknowledged_lsn(&self) -> Option<Lsn> {
+        lsn(&self.acknowledged)
     }
 
     pub(crate) fn received(&self) -> Option<Lsn> {
@@ -325,7 +335,9 @@ impl SourceFigures {
         if self.received.swap(received, Relaxed) != received || tally.pgoutput_bytes > 0 {
             self.moved_at_ms.store(now, Relaxed);
         }
-        self.read_at_ms.store(now, Relaxed);
+        if tally.heard {
+            self.read_at_ms.store(now, Relaxed);
+        }
         if tally.data {
             self.data_at_ms.store(now, Relaxed);
             self.has_data.store(true, Relaxed);

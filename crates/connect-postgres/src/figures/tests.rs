@@ -53,7 +53,10 @@ async fn keepalives_without_progress_are_read_but_do_not_move() {
     figures.session_begins(at(100), Lsn::new(100), 1 << 20);
     let second = Duration::from_secs(1);
     tokio::time::advance(second).await;
+    // The session also looks when an acknowledge or a heartbeat is due.
     figures.read(&mut Tally::default(), Lsn::new(100), None, Instant::now());
+    assert_eq!(figures.snapshot().last_read, Some(second));
+    figures.read(&mut Tally { heard: true, ..Tally::default() }, Lsn::new(100), None, Instant::now());
     let snapshot = figures.snapshot();
     assert_eq!((snapshot.last_read, snapshot.last_moved), (Some(Duration::ZERO), Some(second)));
     tokio::time::advance(second).await;

@@ -316,7 +316,10 @@ impl Session {
                 // 3. Before reading: a flood of keepalives must not starve the heartbeat they ask for.
                 () = tokio::time::sleep_until(heartbeat_at.unwrap_or_else(Instant::now)), if heartbeat_at.is_some() => {}
                 // 4. Reads, and sends feedback when it is due.
-                filled = self.stream.fill() => filled.map_err(|error| self.stuck_at(error))?,
+                filled = self.stream.fill() => {
+                    filled.map_err(|error| self.stuck_at(error))?;
+                    self.meter.tally.heard = true;
+                }
             }
         }
     }

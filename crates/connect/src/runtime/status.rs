@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::figures::{CommitTimes, RunFigures};
 use crate::{Clock, ConnectError, Part, SourceOffset};
@@ -68,6 +69,11 @@ pub struct InFlight {
     pub bytes: u64,
     /// When the sink got it, milliseconds since 1970-01-01 UTC.
     pub since_at_ms: i64,
+    /// The same by a clock that nobody sets.
+    #[serde(skip)]
+    pub since: Instant,
+    /// Durable in the sink; what is missing is its saved position.
+    pub durable: bool,
 }
 
 /// The error seen last, as text: what a status page shows.
@@ -128,6 +134,9 @@ pub struct Status {
     pub retries: u64,
     /// Failed attempts in a row since the last saved offset.
     pub attempts: u32,
+    /// A batch has failed, and since then neither was one saved nor the offset found behind it: that sink and checkpoint
+    /// could be opened again does not show that they work.
+    pub batch_failed: bool,
     /// When the next attempt is due, milliseconds since 1970-01-01 UTC; only while backing off.
     pub next_attempt_at_ms: Option<i64>,
     /// The error seen last; stays after recovery, so that a short trouble can be seen.
@@ -161,6 +170,7 @@ impl StatusWriter {
             last_progress_at_ms: None,
             retries: 0,
             attempts: 0,
+            batch_failed: false,
             next_attempt_at_ms: None,
             last_error: None,
         };
@@ -200,7 +210,13 @@ impl StatusWriter {
         let since_at_ms = self.clock.now_ms();
         self.figures.batch_sent();
         self.sender.send_modify(|status| {
-            status.in_flight = Some(InFlight { records: count(records), bytes: count(bytes), since_at_ms });
+            status.in_flight = Some(InFlight {
+                records: count(records),
+                bytes: count(bytes),
+                since_at_ms,
+                since: Instant::now(),
+                durable: false,
+            });
         });
     }
 
@@ -211,6 +227,7 @@ impl StatusWriter {
         self.sender.send_modify(|status| {
             status.in_flight = None;
             status.attempts += 1;
+            status.batch_failed = true;
             status.last_error = Some(LastError::new(error, now));
         });
     }
@@ -220,11 +237,18 @@ impl StatusWriter {
         self.sender.send_modify(|status| {
             status.records_delivered += count(records);
             status.delivered = Some(Arc::clone(offset));
+            if let Some(batch) = &mut status.in_flight {
+                batch.durable = true;
+            }
         });
     }
 
     pub(super) fn restored(&self, offset: &Arc<SourceOffset>) {
         self.sender.send_modify(|status| {
+            // Saving it failed, but the store has it: its records do not come again.
+            if status.checkpointed.as_ref() != Some(offset) {
+                status.batch_failed = false;
+            }
             status.delivered = Some(Arc::clone(offset));
             status.checkpointed = Some(Arc::clone(offset));
         });
@@ -239,6 +263,7 @@ impl StatusWriter {
             status.checkpointed = Some(Arc::clone(offset));
             status.last_progress_at_ms = Some(now);
             status.attempts = 0;
+            status.batch_failed = false;
             status.in_flight = None;
         });
     }
@@ -299,4 +324,55 @@ fn offset<S: Serializer>(offset: &Option<Arc<SourceOffset>>, serializer: S) -> R
 
 fn count(records: usize) -> u64 {
     u64::try_from(records).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SystemClock;
+
+    fn offset(n: u64) -> Arc<SourceOffset> {
+        Arc::new(SourceOffset::new([], [("n", crate::Scalar::from(n))]))
+    }
+
+    fn writer() -> (StatusWriter, watch::Receiver<Status>) {
+        let writer = StatusWriter::new("orders", Arc::new(SystemClock));
+        let status = writer.subscribe();
+        (writer, status)
+    }
+
+    #[tokio::test]
+    async fn only_a_failed_batch_stays_unproven_until_one_is_saved() {
+        let (writer, status) = writer();
+        let away = ConnectError::transient("away");
+        writer.backing_off(&away, 1, Duration::ZERO);
+        assert_eq!((status.borrow().attempts, status.borrow().batch_failed), (1, false), "opening failed");
+        writer.sent(5, 50);
+        writer.batch_failed(&away);
+        writer.backing_off(&away, 1, Duration::ZERO);
+        assert!(status.borrow().batch_failed);
+        writer.checkpointed(5, 50, &offset(5));
+        assert_eq!((status.borrow().attempts, status.borrow().batch_failed), (0, false));
+        // The position of the next one was stored although saving it failed: nothing comes again.
+        writer.batch_failed(&away);
+        writer.restored(&offset(5));
+        assert!(status.borrow().batch_failed, "not stored: its records come again");
+        writer.restored(&offset(9));
+        assert!(!status.borrow().batch_failed);
+    }
+
+    #[tokio::test]
+    async fn each_batch_says_for_itself_whether_it_is_durable() {
+        let (writer, status) = writer();
+        let durable = || status.borrow().in_flight.map(|batch| batch.durable);
+        writer.sent(5, 50);
+        assert_eq!(durable(), Some(false));
+        writer.delivered(5, &offset(5), &CommitTimes::default());
+        assert_eq!(durable(), Some(true));
+        writer.batch_failed(&ConnectError::transient("the store is away"));
+        assert_eq!(durable(), None);
+        // The same records again: what was delivered before says nothing about them.
+        writer.sent(5, 50);
+        assert_eq!(durable(), Some(false));
+    }
 }

@@ -17,6 +17,7 @@ use crabka_connect_postgres::figures::PAGE_HEADER_BYTES;
 use crabka_connect_postgres::{SourceFigures, SourceSnapshot};
 use crabka_pgrepl::Lsn;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub(crate) use self::reason::{Code, Reason};
 
@@ -41,6 +42,7 @@ pub(crate) struct SinkFigures {
 
 /// A run at one moment.
 pub(crate) struct View {
+    pub(crate) at: Instant,
     pub(crate) at_ms: i64,
     pub(crate) status: Status,
     pub(crate) run: Arc<RunFigures>,
@@ -60,11 +62,16 @@ impl Watch {
     }
 
     pub(crate) fn view(&self) -> View {
+        // Against the stream, as everything moves meanwhile: what comes later in it is read earlier, and so never ahead.
+        let acknowledged = self.source.acknowledged_lsn();
+        let status = self.status.borrow().clone();
+        let source = SourceSnapshot { acknowledged, ..self.source.snapshot() };
         View {
+            at: Instant::now(),
             at_ms: SystemClock.now_ms(),
-            status: self.status.borrow().clone(),
+            status,
             run: Arc::clone(&self.run),
-            source: self.source.snapshot(),
+            source,
             sink: self.sink.clone(),
             stall_limit: self.stall_limit,
         }
@@ -113,8 +120,7 @@ impl View {
 
     /// How long the batch in flight is on its way.
     pub(crate) fn in_flight_for(&self) -> Option<Duration> {
-        let since = self.status.in_flight?.since_at_ms;
-        Some(Duration::from_millis(u64::try_from(self.at_ms.saturating_sub(since)).unwrap_or(0)))
+        Some(self.at.saturating_duration_since(self.status.in_flight?.since))
     }
 }
 

@@ -153,7 +153,7 @@ fn stuck_batch(view: &View) -> Option<Reason> {
         return None;
     }
     let since_ms = ms(since);
-    if status.records_delivered > status.records_checkpointed {
+    if batch.durable {
         let text = format!("the position of a durable batch is not saved for {since_ms} ms");
         return Some(not_ready(Code::Checkpoint, text));
     }
@@ -172,11 +172,16 @@ fn not_working(view: &View) -> Option<Reason> {
     };
     let failed = (status.attempts > 0).then(|| failed_part(status));
     let of_source = |part: &Code| matches!(part, Code::Source | Code::SlotHeld);
-    if let Some(part) = failed.filter(|part| !of_source(part)) {
+    // What only failed to open is open now, and an idle run has no batch to show more. Failed records come again.
+    let unproven = |part: &Code| match part {
+        Code::Sink | Code::Checkpoint => status.batch_failed,
+        part => !of_source(part),
+    };
+    if let Some(part) = failed.filter(unproven) {
         return Some(failing(part));
     }
     let heard = source.last_read.is_some_and(|last_read| last_read < source.state_for);
-    not_read(view).or_else(|| failed.filter(|_| !heard).map(failing))
+    not_read(view).or_else(|| failed.filter(of_source).filter(|_| !heard).map(failing))
 }
 
 /// A stream that is not open, or that nobody reads.

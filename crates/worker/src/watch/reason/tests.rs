@@ -142,12 +142,18 @@ async fn a_transaction_is_told_with_its_rows_and_bytes() {
 #[tokio::test]
 async fn a_blocked_sink_says_sink() {
     let mut view = idle();
-    view.status.in_flight = Some(InFlight { records: 5, bytes: 50, since_at_ms: view.at_ms - 29_000 });
+    let batch = InFlight { records: 5, bytes: 50, since_at_ms: view.at_ms, since: view.at, durable: false };
+    view.status.in_flight = Some(batch);
+    view.at += STALL - SHORT;
+    // A wall clock that is set moves nothing.
+    view.at_ms += 1_000_000;
     assert_eq!(code(&view), (Code::Streaming, true));
-    view.at_ms += 2_000;
+    view.at += SHORT;
     assert_eq!(code(&view), (Code::Sink, false));
-    // Durable, but its position is not saved.
-    view.status.records_delivered = 5;
+    // An earlier one was delivered twice because its position could not be saved.
+    (view.status.records_delivered, view.status.records_checkpointed) = (10, 5);
+    assert_eq!(code(&view), (Code::Sink, false));
+    view.status.in_flight = Some(InFlight { durable: true, ..batch });
     assert_eq!(code(&view), (Code::Checkpoint, false));
     let mut view = idle();
     view.source.state = StreamState::Unread;
@@ -175,12 +181,18 @@ async fn an_error_names_the_part_and_is_ready_again_when_that_part_works() {
             view.status.phase = phase;
             assert_eq!(code(&view), (expected, false), "{phase}");
         }
-        // Reopened: a server that speaks is well, a sink only when it has taken something.
+        // Reopened: a server that speaks is well, a sink that has failed with a batch only when it has taken one.
         view.status.phase = Phase::Running;
         let of_source = matches!(expected, Code::Source | Code::SlotHeld);
+        view.status.batch_failed = !of_source;
         assert_eq!(code(&view).1, of_source, "{expected:?}");
+        // One that only could not be opened has nothing more to show while the run is idle.
+        view.status.batch_failed = false;
+        assert_eq!(code(&view).1, expected != Code::Converter, "{expected:?}");
+        view.status.batch_failed = !of_source;
         view.source.state_for = SHORT;
         assert_eq!(code(&view), (expected, false), "nothing read yet");
+        view.status.batch_failed = false;
         view.status.attempts = 0;
         assert!(code(&view).1);
     }
