@@ -1,4 +1,4 @@
--- A role that may do what streaming needs and nothing else.
+-- A role that may do what streaming and watching need and nothing else.
 --
 -- Needs a superuser, or CREATEROLE and REPLICATION (16 and later). Give it a password, or let pg_hba.conf identify it:
 --
@@ -11,6 +11,16 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'crabka') THEN
         CREATE ROLE crabka LOGIN REPLICATION;
     END IF;
+END
+$$;
+
+-- Times of other roles' transactions, no data: with them `crabka status` and /status can name the old transaction that
+-- keeps the slot from releasing WAL. Optional; from 16 on who lacks ADMIN OPTION on that role cannot grant it.
+DO $$
+BEGIN
+    GRANT pg_read_all_stats TO crabka;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE NOTICE 'pg_read_all_stats is not granted to crabka: a superuser may';
 END
 $$;
 

@@ -12,7 +12,7 @@ use crabka_pgrepl::Lsn;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::catalog::{self, Blocker, SlotRow, WalState};
+use crate::catalog::{self, RestartHolder, SlotRow, WalState};
 use crate::config::PostgresSourceConfig;
 use crate::figures::{PAGE_HEADER_BYTES, SlotLook, SourceFigures, StreamState};
 use crate::sql::SqlConnection;
@@ -60,7 +60,7 @@ struct Watcher {
 struct Found {
     row: Option<SlotRow>,
     wal: WalState,
-    transactions: Vec<Blocker>,
+    held_by: Option<RestartHolder>,
 }
 
 impl Watcher {
@@ -85,16 +85,17 @@ impl Watcher {
     }
 
     /// `None` while a session is being started.
-    async fn look(&self) -> Option<Result<Found, ConnectError>> {
+    async fn look(&mut self) -> Option<Result<Found, ConnectError>> {
+        let figures = Arc::clone(&self.figures);
         // A start may be inside a transaction, and opens the one connection itself.
-        let starting = || self.figures.state() == StreamState::Starting;
+        let starting = || figures.state() == StreamState::Starting;
         if starting() {
             return None;
         }
-        if let Some(sql) = self.figures.sql().get() {
+        if let Some(sql) = figures.sql().get() {
             return Some(self.read(&sql).await);
         }
-        let _turn = self.figures.sql().turn().await;
+        let _turn = figures.sql().turn().await;
         if starting() {
             return None;
         }
@@ -107,12 +108,27 @@ impl Watcher {
         Some(found)
     }
 
-    async fn read(&self, sql: &SqlConnection) -> Result<Found, ConnectError> {
+    async fn read(&mut self, sql: &SqlConnection) -> Result<Found, ConnectError> {
         // The end first: what it is compared with is then not behind it.
         let wal = catalog::wal_state(sql).await?;
         let row = catalog::slot(sql, &self.config.slot).await?;
-        let transactions = catalog::transactions_with_xid(sql).await?;
-        Ok(Found { row, wal, transactions })
+        let held_by = match &row {
+            Some(row) => {
+                let standing_for = self.standing_for(row.restart_lsn, Instant::now());
+                catalog::restart_held_by(sql, row, standing_for).await?
+            }
+            None => None,
+        };
+        Ok(Found { row, wal, held_by })
+    }
+
+    /// For how long `restart_lsn` has been seen where it is.
+    fn standing_for(&mut self, restart: Option<Lsn>, now: Instant) -> Duration {
+        self.restart = restart.map(|restart| match self.restart {
+            Some((known, since)) if known == restart => (restart, since),
+            _ => (restart, now),
+        });
+        self.restart.map_or(Duration::ZERO, |(_, since)| now.duration_since(since))
     }
 
     fn failed(&self, error: &ConnectError) -> SlotLook {
@@ -135,21 +151,9 @@ impl Watcher {
     }
 
     fn judge(&mut self, found: Found, now: Instant) -> SlotLook {
-        let Found { row, wal, transactions } = found;
+        let Found { row, wal, held_by } = found;
         let restart = row.as_ref().and_then(|row| row.restart_lsn);
         let retained = restart.map(|restart| wal.end.as_u64().saturating_sub(restart.as_u64()));
-        let held_by = match (&row, restart) {
-            (Some(row), Some(restart)) => {
-                let stands_since = match self.restart {
-                    Some((known, since)) if known == restart => since,
-                    _ => now,
-                };
-                self.restart = Some((restart, stands_since));
-                let behind = row.confirmed_flush_lsn.is_some_and(|confirmed| restart < confirmed);
-                behind.then(|| holder(transactions, now.duration_since(stands_since))).flatten()
-            }
-            _ => None,
-        };
         SlotLook {
             at: now,
             slot: self.config.slot.clone(),
@@ -186,47 +190,5 @@ impl Watcher {
         let seconds = now.duration_since(at).as_secs_f64();
         #[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a rate")]
         (seconds > 0.0).then(|| (retained as f64 - before as f64) / seconds)
-    }
-}
-
-/// The oldest transaction that is older than the standstill of `restart_lsn`: a younger one cannot have begun it.
-fn holder(transactions: Vec<Blocker>, standing_for: Duration) -> Option<Blocker> {
-    // Their order is oldest first, those of unknown age before.
-    let (known, unknown): (Vec<_>, Vec<_>) =
-        transactions.into_iter().partition(|transaction| transaction.age.is_some());
-    // The age of a prepared one counts from when it was prepared, and not from its begin.
-    let old = |transaction: &Blocker| {
-        transaction.gid.is_some() || transaction.age.is_some_and(|age| age >= standing_for)
-    };
-    known.into_iter().find(old).or_else(|| unknown.into_iter().next())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn transaction(pid: i32, age_s: Option<u64>) -> Blocker {
-        Blocker {
-            pid: Some(pid),
-            gid: None,
-            user: None,
-            database: None,
-            application: None,
-            age: age_s.map(Duration::from_secs),
-        }
-    }
-
-    #[test]
-    fn a_transaction_younger_than_the_standstill_holds_nothing() {
-        let standing = Duration::from_secs(10);
-        let holder =
-            |transactions: &[Blocker]| holder(transactions.to_vec(), standing).and_then(|found| found.pid);
-        assert_eq!(holder(&[]), None);
-        assert_eq!(holder(&[transaction(1, Some(9))]), None);
-        assert_eq!(holder(&[transaction(1, Some(60)), transaction(2, Some(20))]), Some(1));
-        assert_eq!(holder(&[transaction(3, None), transaction(1, Some(60))]), Some(1));
-        assert_eq!(holder(&[transaction(3, None), transaction(1, Some(9))]), Some(3));
-        let prepared = Blocker { gid: Some("left".to_owned()), ..transaction(4, Some(1)) };
-        assert_eq!(holder(&[transaction(1, Some(9)), prepared]), Some(4));
     }
 }

@@ -423,6 +423,14 @@ async fn the_migrations_apply_and_apply_again() {
         database.count("pg_roles WHERE rolname = 'crabka' AND rolreplication AND NOT rolsuper").await,
         1
     );
+    assert_eq!(
+        database
+            .count(
+                "pg_roles WHERE pg_has_role('crabka', 'pg_read_all_stats', 'USAGE') AND rolname = 'crabka'"
+            )
+            .await,
+        1
+    );
     // With the role, the publication and the grants of the README, the role can stream and keep its checkpoint.
     database.run("GRANT SELECT, INSERT, UPDATE ON crabka_checkpoint TO crabka").await;
     let place = Workplace::new(&format!(

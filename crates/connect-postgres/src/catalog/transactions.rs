@@ -7,6 +7,9 @@ use crabka_connect::ConnectError;
 
 use crate::sql::{SqlConnection, column};
 
+/// A transaction that is open for less long is nothing out of the ordinary.
+pub const OLD_TRANSACTION: Duration = Duration::from_secs(5);
+
 /// A running or prepared transaction with a transaction id, of any database of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
@@ -69,9 +72,9 @@ const TRANSACTIONS: &str = "SELECT l.pid, NULL::text AS gid, a.usename::text AS 
     UNION ALL \
     SELECT NULL, p.gid, p.owner::text, p.database::text, NULL, \
     extract(epoch FROM clock_timestamp() - p.prepared)::float8 FROM pg_prepared_xacts p \
-    ORDER BY age DESC NULLS FIRST, pid LIMIT 50";
+    ORDER BY age DESC NULLS LAST, pid LIMIT 50";
 
-/// Transactions with a transaction id, oldest first, at most 50. Read-only ones have none and are not listed.
+/// Transactions with a transaction id, oldest first and those of unknown age last, at most 50. Read-only ones have none and are not listed.
 ///
 /// # Errors
 ///

@@ -18,7 +18,7 @@ use std::time::Duration;
 use crabka_connect::ConnectError;
 use tokio::time::{Instant, timeout_at};
 
-use crate::catalog::{TableName, TablePattern};
+use crate::catalog::{OLD_TRANSACTION, TableName, TablePattern};
 use crate::sql::SqlConnection;
 
 pub(crate) use facts::Facts;
@@ -87,7 +87,7 @@ impl CheckRequest<'_> {
             shares_topics: false,
             application: None,
             forget_offset: None,
-            old_transaction_age: Duration::from_secs(5),
+            old_transaction_age: OLD_TRANSACTION,
             probe_limit: Duration::from_secs(5),
             total_limit: Duration::from_secs(30),
         }

@@ -8,7 +8,7 @@ use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
 use super::locked;
-use crate::catalog::{Blocker, SlotRow};
+use crate::catalog::{RestartHolder, SlotRow};
 use crate::sql::SqlConnection;
 
 /// The server's WAL may end this much behind its last record, and there is nothing to send: the header of a page.
@@ -33,9 +33,9 @@ pub struct SlotLook {
     pub max_slot_wal_keep_bytes: Option<u64>,
     /// How fast `wal_retained_bytes` grew over the last minute; negative when it shrinks.
     pub retained_bytes_per_second: Option<f64>,
-    /// The transaction that keeps `restart_lsn` behind `confirmed_flush_lsn`, as far as it can be told: the oldest one
-    /// that was running already when `restart_lsn` moved last.
-    pub held_by: Option<Blocker>,
+    /// What keeps `restart_lsn` behind `confirmed_flush_lsn`: the oldest transaction that was running already when
+    /// `restart_lsn` moved last.
+    pub held_by: Option<RestartHolder>,
     /// Why the look failed; what an earlier look has found is kept.
     pub error: Option<String>,
 }

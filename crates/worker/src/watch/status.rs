@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crabka_connect_postgres::catalog::RestartHolder;
 use crabka_connect_postgres::figures::{SlotLook, SourceSnapshot, TableSnapshot};
 use crabka_pgrepl::Lsn;
 use serde_json::{Map, Value, json};
@@ -115,7 +116,8 @@ fn slot(look: &SlotLook) -> Value {
         "max_slot_wal_keep_size_bytes": look.max_slot_wal_keep_bytes,
         "retained_bytes_per_second": look.retained_bytes_per_second.map(f64::round),
         "lost_in_ms": look.lost_in().map(ms),
-        "held_by": look.held_by.as_ref().map(|holder| json!({
+        "held_by_hidden": look.held_by.as_ref().and_then(RestartHolder::hidden),
+        "held_by": look.held_by.as_ref().and_then(RestartHolder::transaction).map(|holder| json!({
             "pid": holder.pid,
             "gid": holder.gid,
             "user": holder.user,

@@ -22,6 +22,16 @@ async fn lsn(database: &Database, column: &str) -> String {
     database.sql.query_one(&query, &[&database.name]).await.unwrap().get(0)
 }
 
+/// The server takes in the worker's last status before it lets go of the slot, which may be after the worker's end.
+async fn until_unread(database: &Database) {
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    let query = "SELECT active FROM pg_replication_slots WHERE slot_name = $1";
+    while database.sql.query_one(query, &[&database.name]).await.unwrap().get(0) {
+        assert!(std::time::Instant::now() < end, "the slot is still read");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_worker_the_server_and_the_store_are_asked() {
     needs!(postgres);
@@ -39,6 +49,7 @@ async fn without_a_worker_the_server_and_the_store_are_asked() {
     let mut running = place.run(&[]);
     until_ids(&mut running, &place, &[1]);
     running.terminate();
+    until_unread(&database).await;
     database.run("INSERT INTO orders SELECT i, repeat('x', 1000) FROM generate_series(2, 300) i").await;
     let seen = without_worker(&place);
     let slot = &seen["server"]["slot"];
@@ -46,7 +57,8 @@ async fn without_a_worker_the_server_and_the_store_are_asked() {
     assert_eq!(slot["restart_lsn"], lsn(&database, "restart_lsn").await, "{seen}");
     assert_eq!(seen["server"]["stored_position"]["lsn"], slot["confirmed_flush_lsn"], "{seen}");
     assert!(slot["bytes_behind"].as_i64().unwrap() > 300_000, "{seen}");
-    assert!(slot["wal_retained_bytes"].as_i64() >= slot["bytes_behind"].as_i64(), "{seen}");
+    // Of one moment each, and others write to the same server: what is kept is compared with what it must be at least.
+    assert!(slot["wal_retained_bytes"].as_i64().unwrap() > 300_000, "{seen}");
     assert_eq!((&slot["holder"], &slot["wal_status"]), (&Value::Null, &"reserved".into()), "{seen}");
     let screen = stdout(&place.output("status", &[]));
     for part in ["read by     nobody", "wal_status reserved", "no max_slot_wal_keep_size"] {
@@ -74,12 +86,19 @@ async fn ops_19_what_holds_the_wal_back_is_named_with_what_ends_it() {
     until_ids(&mut running, &place, &[1]);
     running.until_log("streaming");
     running.terminate();
+    until_unread(&database).await;
     assert_ne!(lsn(&database, "restart_lsn").await, lsn(&database, "confirmed_flush_lsn").await);
 
-    let seen = without_worker(&place);
+    // Named once it is older than what is usual.
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    let mut seen = without_worker(&place);
+    while seen["server"]["slot"]["held_by"].is_null() {
+        assert!(std::time::Instant::now() < end, "{seen}");
+        seen = without_worker(&place);
+    }
     let held = &seen["server"]["slot"]["held_by"];
+    assert!(held["age_ms"].as_i64() >= Some(5_000), "{seen}");
     assert_eq!((&held["gid"], &held["user"]), (&"forgotten".into(), &"postgres".into()), "{seen}");
-    assert!(held["age_ms"].is_i64(), "{seen}");
     let screen = stdout(&place.output("status", &[]));
     assert!(screen.contains("held by     the prepared transaction \"forgotten\", user postgres"), "{screen}");
     database.run(held["ended_by"].as_str().unwrap()).await;

@@ -102,6 +102,8 @@ fn of_slot(screen: &mut Screen, slot: &Value) {
     let held = &slot["held_by"];
     if held.is_object() {
         screen.line("held by", format!("{}; to end it: {}", holder(held), text(&held["ended_by"])));
+    } else if let Some(hidden) = slot["held_by_hidden"].as_str() {
+        screen.line("held by", format!("not known: {hidden}"));
     }
 }
 

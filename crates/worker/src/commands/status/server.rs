@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crabka_connect::ConnectError;
-use crabka_connect_postgres::catalog::{self, Blocker};
+use crabka_connect_postgres::catalog::{self, Blocker, RestartHolder};
 use crabka_connect_postgres::{PostgresSourceConfig, SqlConnection, StoredPosition};
 use crabka_pgrepl::Lsn;
 use serde_json::{Value, json};
@@ -92,6 +92,7 @@ impl<'a> ServerView<'a> {
             _ => None,
         };
         let wal = catalog::wal_state(sql).await?;
+        let holder = catalog::restart_held_by(sql, slot, Duration::ZERO).await?;
         let server = wal.end;
         let position = |lsn: Option<Lsn>| lsn.map(|lsn| lsn.to_string());
         let behind = slot.confirmed_flush_lsn.map(|lsn| server.as_u64().saturating_sub(lsn.as_u64()));
@@ -111,7 +112,8 @@ impl<'a> ServerView<'a> {
             "max_slot_wal_keep_size_bytes": wal.max_slot_wal_keep_bytes,
             "retained_bytes_per_second": rate,
             "lost_in_ms": lost_in_ms,
-            "held_by": catalog::restart_held_by(sql, slot).await?.as_ref().map(held_by),
+            "held_by": holder.as_ref().and_then(RestartHolder::transaction).map(held_by),
+            "held_by_hidden": holder.as_ref().and_then(RestartHolder::hidden),
         }))
     }
 

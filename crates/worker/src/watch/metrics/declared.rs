@@ -255,9 +255,12 @@ pub(super) const METRICS: &[Metric] = &[
         out.float(&[], look.and_then(|look| look.lost_in()).map(|left| left.as_secs_f64()));
     })
     .unit("seconds"),
-    gauge("slot_held_for", "Age of the transaction that holds the slot's restart position back; 0: none does.", |view, out| {
-        let holder = view.source.slot.as_ref().map(|look| look.held_by.as_ref().and_then(|holder| holder.age));
-        out.float(&[], holder.map(|age| age.unwrap_or(Duration::ZERO).as_secs_f64()));
+    gauge("slot_held_for", "Age of the old transaction that holds the slot's restart position back; 0: none does, none: ages are hidden.", |view, out| {
+        let age = view.source.slot.as_ref().and_then(|look| match &look.held_by {
+            None => Some(Duration::ZERO),
+            Some(holder) => holder.transaction().and_then(|transaction| transaction.age),
+        });
+        out.float(&[], age.map(|age| age.as_secs_f64()));
     })
     .unit("seconds"),
     gauge("slot_look_age", "How old what is known of the slot is.", |view, out| {
