@@ -150,13 +150,7 @@ fn set_works_on_every_verb() {
     for arguments in
         [&["tail", "postgres://127.0.0.1:1/x"][..], &["demo", "--pg", "postgres://127.0.0.1:1/x"]]
     {
-        let output = crabka()
-            .args(arguments)
-            .args(["--set", "source.no_such=1"])
-            // Stands for --pg-bin, which excludes --pg.
-            .env_remove("CRABKA_TEST_PG_BIN")
-            .output()
-            .unwrap();
+        let output = crabka().args(arguments).args(["--set", "source.no_such=1"]).output().unwrap();
         // The demo connects before it reads the configuration of its stream.
         assert!([10, 11].contains(&output.status.code().unwrap()), "{}", stderr(&output));
     }

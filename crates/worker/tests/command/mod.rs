@@ -15,9 +15,17 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// The command with nothing of this process' settings that would change what it does.
 pub(crate) fn crabka() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_crabka"));
-    for name in
-        ["RUST_LOG", "CRABKA_CONFIG", "CRABKA_LOG_FORMAT", "PGPASSWORD", "PGUSER", "PGHOST", "PGDATABASE"]
-    {
+    // CRABKA_TEST_PG_BIN stands for the demo's --pg-bin, which excludes --pg.
+    for name in [
+        "RUST_LOG",
+        "CRABKA_CONFIG",
+        "CRABKA_LOG_FORMAT",
+        "CRABKA_TEST_PG_BIN",
+        "PGPASSWORD",
+        "PGUSER",
+        "PGHOST",
+        "PGDATABASE",
+    ] {
         command.env_remove(name);
     }
     command.stdin(Stdio::null());
