@@ -206,8 +206,10 @@ async fn del_23_acknowledges_are_continuous() {
     let slack = Duration::from_secs(10);
     let mut saved: VecDeque<(Instant, Lsn)> = VecDeque::new();
     let (mut compared, mut moved, mut last_confirmed) = (0, 0, Lsn::ZERO);
-    let until = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < until {
+    let (until, deadline) = (Instant::now() + Duration::from_secs(seconds), Instant::now() + 2 * LIMIT);
+    // On a slow machine a round takes long: the time is the least, and the counts say when it is enough.
+    while Instant::now() < until || compared <= 3 || moved <= 10 {
+        assert!(Instant::now() < deadline, "{compared} compared, moved {moved} times");
         if let Some(line) = run.lines().last() {
             let offset = serde_json::from_value(line["offset"].clone()).unwrap();
             let position = StoredPosition::from_offset(&offset).unwrap().position;
@@ -225,7 +227,6 @@ async fn del_23_acknowledges_are_continuous() {
             compared += 1;
         }
     }
-    assert!(compared > 3 && moved > 10, "{compared} compared, moved {moved} times");
     let last = writers.stop().await;
     assert_eq!(run.read_ledger(&last).await.repeats, 0);
     assert!(worker.terminate(LIMIT).success());

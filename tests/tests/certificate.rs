@@ -10,8 +10,11 @@ use crabka_tests::{Database, FileRun, Worker};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use tokio::time::{Instant, sleep};
 
-/// How long the short certificate is valid: enough to start the worker on a slow machine.
+/// How long the short certificate is valid once the server shows it: enough to start the worker on a slow machine.
 const VALID: Duration = Duration::from_secs(15);
+
+/// How long the one before it is.
+const LONG: Duration = Duration::from_secs(86_400);
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -55,18 +58,35 @@ async fn until_ids(run: &FileRun, worker: &Worker, wanted: &[i64]) {
     }
 }
 
+/// Puts a certificate for the server's key into its place, and waits until new sessions are shown it.
+async fn show(server: &PgServer, name: &str, certificate: &str) {
+    std::fs::write(server.data_dir().join(name), certificate).unwrap();
+    server.set("ssl_cert_file", name).await.unwrap();
+    server.reload().await.unwrap();
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let session = server.connect("postgres").await.unwrap();
+        if session.query_one("SHOW ssl_cert_file", &[]).await.unwrap().get::<_, String>(0) == name {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the server does not read {name}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_that_expires_ends_no_connection_and_refuses_the_next_one_clearly() {
     needs!(postgres);
     let authority = Authority::new();
     let key = KeyPair::generate().unwrap();
-    let until = now() + VALID;
     let server = PgServer::builder()
         .setting("ssl", "on")
-        .setting("ssl_cert_file", "short.crt")
+        .setting("ssl_cert_file", "long.crt")
         .setting("ssl_key_file", "server.key")
-        .file("short.crt", authority.issue(&key, until))
-        .file("renewed.crt", authority.issue(&key, until + Duration::from_secs(86_400)))
+        .file("long.crt", authority.issue(&key, now() + LONG))
+        // Written later; here they get the owner that the server wants.
+        .file("short.crt", "")
+        .file("renewed.crt", "")
         .file("server.key", key.serialize_pem())
         .start()
         .await
@@ -82,6 +102,9 @@ async fn a_certificate_that_expires_ends_no_connection_and_refuses_the_next_one_
         root.path().display()
     );
     let run = FileRun::of(Arc::clone(&server), database, "public.t");
+    // Issued as late as possible: the server is up, and the worker starts as soon as it shows it.
+    let until = now() + VALID;
+    show(&server, "short.crt", &authority.issue(&key, until)).await;
     let mut worker = run.worker();
     run.database.slot_made(&run.database.slot()).await;
     run.database.run("INSERT INTO t VALUES (1)").await;
@@ -105,17 +128,8 @@ async fn a_certificate_that_expires_ends_no_connection_and_refuses_the_next_one_
     assert!(last.contains("renew it on the server"), "{last}");
 
     run.database.run("INSERT INTO t VALUES (3)").await;
-    server.set("ssl_cert_file", "renewed.crt").await.unwrap();
-    server.reload().await.unwrap();
-    // The server reads it a moment later; until then a start ends as the one before.
-    let deadline = Instant::now() + LIMIT;
-    let mut again = run.worker();
-    while ids(&run) != [1, 2, 3] {
-        assert!(Instant::now() < deadline, "{:?}:\n{}", ids(&run), again.log());
-        sleep(Duration::from_millis(100)).await;
-        if !again.is_running() {
-            again = run.worker();
-        }
-    }
+    show(&server, "renewed.crt", &authority.issue(&key, now() + LONG)).await;
+    let again = run.worker();
+    until_ids(&run, &again, &[1, 2, 3]).await;
     assert!(again.terminate(LIMIT).success());
 }

@@ -56,13 +56,21 @@ pub(crate) async fn write(sink: &mut KafkaSink, mut records: Vec<Record>) -> Res
     sink.commit(None).await
 }
 
-/// Writes the batch until it is durable, opening the sink again after each transient error, as the runtime does.
-pub(crate) async fn write_retrying(sink: &mut KafkaSink, config: &KafkaSinkConfig, records: &[Record]) {
+/// Writes the batch until it is durable, opening the sink again after each transient error, as the runtime does. Says how
+/// often it failed.
+pub(crate) async fn write_retrying(
+    sink: &mut KafkaSink,
+    config: &KafkaSinkConfig,
+    records: &[Record],
+) -> usize {
+    let mut failed = 0;
     while let Err(error) = write(sink, records.to_vec()).await {
         assert!(error.is_transient(), "{error}");
         let _ = sink.close().await;
         *sink = reopened(config).await;
+        failed += 1;
     }
+    failed
 }
 
 async fn reopened(config: &KafkaSinkConfig) -> KafkaSink {
