@@ -63,7 +63,7 @@ pub async fn create_slot(
     stop: impl Future<Output = ()>,
 ) -> Result<CreatedSlot, ConnectError> {
     let pid = client.backend_pid();
-    let mut abandoned = CancelWhenDropped(client.cancel_handle());
+    let mut abandoned = CancelWhenDropped(client.cancel_handle().map(|handle| (handle, NotEnded::new())));
     let name = slot.name().to_owned();
     let begin = Instant::now();
     let mut distance = wait.report_after;
@@ -116,50 +116,51 @@ pub async fn create_slot(
 }
 
 /// Cancels a creation whose future was dropped: closing its connection would not end it.
-struct CancelWhenDropped(Option<CancelHandle>);
+struct CancelWhenDropped(Option<(CancelHandle, NotEnded)>);
 
 impl Drop for CancelWhenDropped {
     fn drop(&mut self) {
-        if let (Some(handle), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            let on_its_way = OnItsWay::new();
+        if let (Some((handle, not_ended)), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(async move {
                 if let Err(error) = handle.cancel().await {
                     tracing::warn!(%error, "an abandoned creation of a replication slot could not be cancelled");
                 }
-                drop(on_its_way);
+                drop(not_ended);
             });
         }
     }
 }
 
-/// How many cancels of abandoned creations the servers have not taken yet.
-static CANCELS: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
+/// How many creations have neither ended nor had their cancel taken by the server. They count from their begin: when
+/// the task of one is aborted, its future is dropped some time later.
+static NOT_ENDED: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
 
-/// One of [`CANCELS`].
-struct OnItsWay;
+/// One of [`NOT_ENDED`].
+struct NotEnded;
 
-impl OnItsWay {
+impl NotEnded {
     fn new() -> Self {
-        CANCELS.send_modify(|count| *count += 1);
+        NOT_ENDED.send_modify(|count| *count += 1);
         Self
     }
 }
 
-impl Drop for OnItsWay {
+impl Drop for NotEnded {
     fn drop(&mut self) {
-        CANCELS.send_modify(|count| *count -= 1);
+        NOT_ENDED.send_modify(|count| *count -= 1);
     }
 }
 
-/// Waits until the servers have taken the cancels of all creations whose futures were dropped. A program awaits it, for
-/// a bounded time, before it ends: a creation that nobody cancelled stays half made.
+/// Waits until the servers have taken the cancels of all creations whose futures were dropped, or are about to be: a
+/// creation that still goes on is waited for as well. A program awaits it, for a bounded time, before it ends: a creation
+/// that nobody cancelled stays half made.
 ///
 /// # Cancel safety
 ///
 /// Dropping the future changes nothing.
 pub async fn abandoned_creations_cancelled() {
     // The sender lives as long as the program.
-    let _ = CANCELS.subscribe().wait_for(|count| *count == 0).await;
+    let _ = NOT_ENDED.subscribe().wait_for(|count| *count == 0).await;
 }
 
 fn creating(name: &str) -> String {

@@ -9,7 +9,7 @@ use crabka_connect::ErrorClass;
 use crabka_connect_postgres::SqlConnection;
 use crabka_connect_postgres::catalog;
 use crabka_connect_postgres::check::{Severity, check, id};
-use crabka_connect_postgres::setup::{SetupRequest, apply, plan};
+use crabka_connect_postgres::setup::{SetupRequest, abandoned_creations_cancelled, apply, plan};
 use crabka_testkit::{PgServer, pg_available_majors};
 use tokio::time::{Instant, sleep, timeout};
 use tracing_subscriber::fmt::MakeWriter;
@@ -106,6 +106,36 @@ fn request() -> SetupRequest {
 async fn assert_no_slot(sql: &SqlConnection) {
     let count = "SELECT count(*) FROM pg_replication_slots";
     assert_eq!(sql.query_one("counting", count, &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+#[tokio::test]
+async fn a_creation_counts_as_not_cancelled_before_its_aborted_task_is_dropped() {
+    crabka_testkit::needs!(postgres);
+    let server = PgServer::start().await.unwrap();
+    let writer = server.connect("postgres").await.unwrap();
+    writer.batch_execute(GOOD).await.unwrap();
+    let looking = sql(&server, "postgres").await;
+    writer.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+    let (task_sql, config) = (sql(&server, "postgres").await, config(&server, "postgres"));
+    let creation = tokio::spawn(async move {
+        let request = request();
+        let plan = plan(&task_sql, &request).await.unwrap();
+        apply(&task_sql, &config, &request, &plan, pending()).await
+    });
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while catalog::slot(&looking, "waits").await.unwrap().is_none() {
+        assert!(Instant::now() < deadline, "no creation begins");
+        sleep(Duration::from_millis(20)).await;
+    }
+    // One thread: the task is dropped when this one waits for the first time.
+    creation.abort();
+    timeout(Duration::from_secs(60), abandoned_creations_cancelled()).await.expect("a cancel that is taken");
+    assert!(creation.is_finished(), "it was not waited for");
+    while catalog::slot(&looking, "waits").await.unwrap().is_some() {
+        assert!(Instant::now() < deadline, "the creation goes on");
+        sleep(Duration::from_millis(20)).await;
+    }
+    writer.batch_execute("COMMIT").await.unwrap();
 }
 
 #[tokio::test]
