@@ -10,7 +10,7 @@ use std::time::Duration;
 use crabka_connect::ConnectError;
 use crabka_pgrepl::Lsn;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::catalog::{self, RestartHolder, SlotRow, WalState};
 use crate::config::PostgresSourceConfig;
@@ -19,6 +19,9 @@ use crate::sql::SqlConnection;
 
 /// Over how long the rate of growth is taken.
 const RATE_WINDOW: Duration = Duration::from_secs(60);
+
+/// How long a look may keep a session from starting: it holds the turn to open the one connection.
+const TURN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Keeps [`SourceFigures`] told about the slot until it is dropped.
 #[derive(Debug)]
@@ -99,13 +102,17 @@ impl Watcher {
         if starting() {
             return None;
         }
-        let sql = match SqlConnection::connect(&self.config.connection).await {
-            Ok(sql) => sql,
-            Err(error) => return Some(Err(error)),
-        };
+        Some(timeout(TURN_LIMIT, self.read_over_its_own()).await.unwrap_or_else(|_elapsed| {
+            let limit_s = TURN_LIMIT.as_secs();
+            Err(ConnectError::transient(format!("looking at the slot: no answer within {limit_s} s")))
+        }))
+    }
+
+    async fn read_over_its_own(&mut self) -> Result<Found, ConnectError> {
+        let sql = SqlConnection::connect(&self.config.connection).await?;
         let found = self.read(&sql).await;
         sql.close().await;
-        Some(found)
+        found
     }
 
     async fn read(&mut self, sql: &SqlConnection) -> Result<Found, ConnectError> {
@@ -190,5 +197,28 @@ impl Watcher {
         let seconds = now.duration_since(at).as_secs_f64();
         #[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a rate")]
         (seconds > 0.0).then(|| (retained as f64 - before as f64) / seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_keeps_nobody_waiting_for_the_turn() {
+        // Takes the connection and says nothing.
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://nobody@{}/none?connect_timeout=600", silent.local_addr().unwrap());
+        let config = PostgresSourceConfig::new("silent", url.parse().unwrap()).unwrap();
+        let figures = Arc::<SourceFigures>::default();
+        let _watch = SlotWatch::spawn(&config, Arc::clone(&figures), Duration::from_secs(600));
+        let _connection = silent.accept().await.unwrap();
+        let turn = timeout(Duration::from_secs(60), figures.sql().turn()).await;
+        drop(turn.expect("the turn is given back"));
+        while figures.last_look().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let error = figures.last_look().and_then(|look| look.error.clone()).unwrap();
+        assert!(error.contains("no answer within"), "{error}");
     }
 }
