@@ -17,6 +17,7 @@ mod tables;
 mod transactions;
 mod types;
 
+pub(crate) use name::some_of;
 pub use name::{TableName, TablePattern, quote_identifier, quote_literal};
 pub use publication::{PublicationRow, PublicationTable, publication};
 pub use published::{keys_outside_identities, not_published, published_tables, published_with_equal_topics};

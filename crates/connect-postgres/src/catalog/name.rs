@@ -25,6 +25,19 @@ pub fn quote_literal(text: &str) -> String {
     }
 }
 
+/// Names that are listed in one message.
+const LISTED_MAX: usize = 20;
+
+/// The names for a message: the first ones, and how many more there are.
+pub(crate) fn some_of(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(LISTED_MAX);
+    names.truncate(LISTED_MAX);
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    names.join(", ")
+}
+
 /// Whether a name needs no quotes to be read back as it is (key words apart).
 fn is_plain(name: &str) -> bool {
     let mut characters = name.chars();
@@ -226,6 +239,14 @@ mod tests {
             assert_eq!(pattern.to_string().parse::<TablePattern>().unwrap(), pattern);
         }
         assert_eq!(table("public", "We\"ird.Näme").to_string(), "public.\"We\"\"ird.Näme\"");
+    }
+
+    #[test]
+    fn a_message_lists_a_bounded_number_of_names() {
+        let names = |count: usize| (1..=count).map(|index| format!("t{index}")).collect::<Vec<_>>();
+        assert_eq!(some_of(names(2)), "t1, t2");
+        assert_eq!(some_of(names(LISTED_MAX)), names(LISTED_MAX).join(", "));
+        assert_eq!(some_of(names(10_000)), format!("{}, 9980 more", names(LISTED_MAX).join(", ")));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crabka_connect::ConnectError;
 
 use super::facts::Captured;
 use super::{CheckRequest, Facts, Finding, id};
-use crate::catalog::{PublicationRow, RelationHints, TableName, quote_identifier};
+use crate::catalog::{PublicationRow, RelationHints, TableName, quote_identifier, some_of};
 use crate::relation::ReplicaIdentity;
 
 type Findings = Result<Vec<Finding>, ConnectError>;
@@ -69,9 +69,6 @@ pub(crate) fn identity_findings(captured: &Captured, publication: Option<&Public
     findings
 }
 
-/// Tables that are named in one finding.
-const NAMED_MAX: usize = 20;
-
 /// What an old row will tell, by replica identity: nothing is wrong with any of them, but consumers differ in what
 /// they need.
 fn before_images(captured: &Captured) -> Vec<Finding> {
@@ -97,12 +94,7 @@ fn before_images(captured: &Captured) -> Vec<Finding> {
     }
     let finding = |(holds, mut tables): (&str, Vec<String>)| {
         tables.sort_unstable();
-        let more = tables.len().saturating_sub(NAMED_MAX);
-        tables.truncate(NAMED_MAX);
-        if more > 0 {
-            tables.push(format!("{more} more"));
-        }
-        Finding::ok(id::BEFORE_IMAGE, format!("{holds}: {}", tables.join(", ")))
+        Finding::ok(id::BEFORE_IMAGE, format!("{holds}: {}", some_of(tables)))
     };
     by_identity.into_iter().map(finding).collect()
 }
