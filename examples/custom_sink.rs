@@ -10,12 +10,13 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use crabka_connect::{ConnectError, ConnectRecord, ConnectorRuntime, Sink, Source, SourceOffset};
 use crabka_connect_postgres::envelope::{FlatConverter, FlatOptions};
-use crabka_connect_postgres::{PostgresSource, PostgresSourceConfig};
+use crabka_connect_postgres::{PostgresSource, PostgresSourceConfig, SourceFigures};
 use serde_json::{Value, json};
 
 /// Rows by key. A heartbeat is a record too: it carries an idle position, and has a topic of its own.
@@ -103,9 +104,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let mut config = PostgresSourceConfig::new("custom_sink", url.parse()?)?;
     config.tables = vec!["public.orders".parse()?];
+    // For how long another instance reads the slot is kept in them, over all sources of the run.
+    let figures = Arc::<SourceFigures>::default();
     let runtime = ConnectorRuntime::builder("custom_sink")
         .source(move || {
             let source = PostgresSource::new(config.clone());
+            let source = source.map(|source| source.with_figures(Arc::clone(&figures)));
             std::future::ready(source.map(|source| Box::new(source) as Box<dyn Source<_, _>>))
         })
         .sink(move || {

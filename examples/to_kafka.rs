@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crabka_connect::{ConnectorRuntime, Sink, Source, SystemClock};
 use crabka_connect_kafka::{KafkaCheckpointConfig, KafkaCheckpointStore, KafkaSink, KafkaSinkConfig};
 use crabka_connect_postgres::envelope::{DebeziumConverter, DebeziumOptions};
-use crabka_connect_postgres::{PostgresSource, PostgresSourceConfig};
+use crabka_connect_postgres::{PostgresSource, PostgresSourceConfig, SourceFigures};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -23,12 +23,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let mut postgres = PostgresSourceConfig::new("to_kafka", url.parse()?)?;
     postgres.tables = vec!["public.orders".parse()?];
+    // For how long another instance reads the slot is kept in them, over all sources of the run.
+    let figures = Arc::<SourceFigures>::default();
     let kafka = KafkaSinkConfig::new(&brokers);
     let store = KafkaCheckpointStore::open(KafkaCheckpointConfig::new(&brokers)).await?;
 
     let runtime = ConnectorRuntime::builder("to_kafka")
         .source(move || {
             let source = PostgresSource::new(postgres.clone());
+            let source = source.map(|source| source.with_figures(Arc::clone(&figures)));
             std::future::ready(source.map(|source| Box::new(source) as Box<dyn Source<_, _>>))
         })
         .sink(move || {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crabka_connect::{ConnectorRuntime, LineSink, MemoryCheckpointStore, Sink, Source, SystemClock};
 use crabka_connect_postgres::envelope::{DebeziumConverter, DebeziumOptions};
-use crabka_connect_postgres::{PostgresSource, PostgresSourceConfig};
+use crabka_connect_postgres::{PostgresSource, PostgresSourceConfig, SourceFigures};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -22,10 +22,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let mut config = PostgresSourceConfig::new("with_runtime", url.parse()?)?;
     config.tables = vec!["public.orders".parse()?];
+    // For how long another instance reads the slot is kept in them, over all sources of the run.
+    let figures = Arc::<SourceFigures>::default();
     let runtime = ConnectorRuntime::builder("with_runtime")
         // Both are opened again after a transient error, from the last checkpoint.
         .source(move || {
             let source = PostgresSource::new(config.clone());
+            let source = source.map(|source| source.with_figures(Arc::clone(&figures)));
             std::future::ready(source.map(|source| Box::new(source) as Box<dyn Source<_, _>>))
         })
         .sink(|| std::future::ready(Ok(Box::new(LineSink::stdout()) as Box<dyn Sink<_, _>>)))

@@ -83,6 +83,10 @@ pub struct PostgresSourceConfig {
     /// Longer than `wal_sender_timeout`, which is 60 s for the sessions of a source: a connection of an earlier run whose
     /// end the server has not noticed is gone by then, and whoever still reads is another instance. `None` waits without
     /// end, ready to take over.
+    ///
+    /// The time is kept in the source's figures. A host that makes a new source after each error gives it those of the one
+    /// before ([`PostgresSource::with_figures`](crate::PostgresSource::with_figures)): else it begins anew with each, and
+    /// the limit is never reached.
     pub held_slot_limit: Option<Duration>,
     /// How long slot creation may wait for old transactions.
     pub slot_creation_timeout: Duration,
