@@ -1,7 +1,7 @@
 //! What a source tells about itself while it runs: counts, positions, and why nothing moves.
 //!
-//! Written by the session once per read or batch, and by the source once per poll: plain atomics without a lock,
-//! a clock call or an allocation per row. Read from anywhere, at any time, through [`SourceFigures::snapshot`]. They
+//! Written by the session once per read or batch, and by the source once per poll; the counts of a table alone once per
+//! row, by one addition to an atomic that nobody else writes. No lock, clock call or allocation per row. Read from anywhere, at any time, through [`SourceFigures::snapshot`]. They
 //! outlive a source, so that the next one of the same run goes on counting:
 //! [`PostgresSource::with_figures`](crate::PostgresSource::with_figures).
 
