@@ -20,6 +20,8 @@ pub(crate) struct KeyHints<'a> {
     pub(crate) primary_key: &'a [String],
     /// Columns of the unique index that stands in for a missing primary key, from the catalogue.
     pub(crate) unique_index: &'a [String],
+    /// Whether the catalogue still has the table: an empty list above then says that it has no such key.
+    pub(crate) table_exists: bool,
     /// The key that was chosen for this relation last.
     pub(crate) last: &'a [String],
 }
@@ -39,25 +41,47 @@ pub(crate) fn choose_key(
             .collect::<Option<Vec<_>>>()
             .unwrap_or_default()
     };
-    let (primary_key, last) = (located(hints.primary_key), located(hints.last));
+    let (primary_key, unique_index) = (located(hints.primary_key), located(hints.unique_index));
+    let last = located(hints.last);
     let key = match identity {
         // The flagged columns are the primary key; only their order is open.
         ReplicaIdentity::Default => {
             [primary_key, last].into_iter().find(|known| same_set(known, &flagged)).unwrap_or(flagged)
         }
         _ if !primary_key.is_empty() => primary_key,
-        // Only the columns of the index are in an old row: a key of others, that of an index before, would be null.
-        ReplicaIdentity::Index if last.iter().all(|column| flagged.contains(column)) && !last.is_empty() => {
+        ReplicaIdentity::Index if same_set(&last, &flagged) => last,
+        // Fewer columns than the index has were a primary key that is dropped with its table. Of a table that is still
+        // there they are an index before, and no longer unique. Others are not in an old row: the key would be null.
+        ReplicaIdentity::Index if !hints.table_exists && !last.is_empty() && is_subset(&last, &flagged) => {
             last
         }
         ReplicaIdentity::Index => flagged,
+        // The index that was the key may be gone as well; a key that does not fit may have had its columns renamed.
+        ReplicaIdentity::Full | ReplicaIdentity::Nothing
+            if hints.table_exists && hints.primary_key.is_empty() =>
+        {
+            if hints.unique_index.is_empty() {
+                Vec::new()
+            } else {
+                first_of([unique_index.clone(), last])
+            }
+        }
         ReplicaIdentity::Full | ReplicaIdentity::Nothing => last,
     };
-    if key.is_empty() { located(hints.unique_index) } else { key }
+    first_of([key, unique_index])
+}
+
+/// The first that is a key at all.
+fn first_of(keys: [Vec<usize>; 2]) -> Vec<usize> {
+    keys.into_iter().find(|key| !key.is_empty()).unwrap_or_default()
 }
 
 fn same_set(a: &[usize], b: &[usize]) -> bool {
-    a.len() == b.len() && a.iter().all(|index| b.contains(index))
+    a.len() == b.len() && is_subset(a, b)
+}
+
+fn is_subset(a: &[usize], b: &[usize]) -> bool {
+    a.iter().all(|index| b.contains(index))
 }
 
 #[cfg(test)]
@@ -78,8 +102,20 @@ mod tests {
         let columns: Vec<_> =
             columns.iter().map(|&(name, in_identity)| KeyColumn { name, in_identity }).collect();
         let (primary_key, unique_index, last) = (names(primary_key), names(unique_index), names(last));
-        let hints = KeyHints { primary_key: &primary_key, unique_index: &unique_index, last: &last };
+        let hints = KeyHints {
+            primary_key: &primary_key,
+            unique_index: &unique_index,
+            table_exists: true,
+            last: &last,
+        };
         choose_key(&columns, identity, hints)
+    }
+
+    /// The catalogue has no such table any more.
+    fn key_of_gone(columns: &[(&str, bool)], identity: ReplicaIdentity, last: &[&str]) -> Vec<usize> {
+        let columns: Vec<_> =
+            columns.iter().map(|&(name, in_identity)| KeyColumn { name, in_identity }).collect();
+        choose_key(&columns, identity, KeyHints { last: &names(last), ..KeyHints::default() })
     }
 
     const AB: [(&str, bool); 3] = [("a", true), ("b", true), ("v", false)];
@@ -112,5 +148,23 @@ mod tests {
         // The identity went over to another index: the key goes with it.
         assert_eq!(key(&AB, Index, &[], &[], &["v"]), [0, 1]);
         assert_eq!(key(&NONE, Index, &[], &["v"], &[]), [2]);
+    }
+
+    #[test]
+    fn a_key_of_before_counts_as_long_as_the_catalogue_does_not_say_that_it_is_gone() {
+        use ReplicaIdentity::{Full, Index, Nothing};
+        // The identity went from an index on (a) to one on (a, b): rows that differ in b alone need keys that differ.
+        assert_eq!(key(&AB, Index, &[], &["a", "b"], &["a"]), [0, 1]);
+        assert_eq!(key(&AB, Index, &["gone"], &[], &["a"]), [0, 1]);
+        // The primary key was dropped with its table.
+        assert_eq!(key_of_gone(&AB, Index, &["a"]), [0]);
+        assert_eq!(key_of_gone(&AB, Index, &["v"]), [0, 1]);
+        assert_eq!(key_of_gone(&AB, Index, &[]), [0, 1]);
+        for (identity, columns) in [(Full, &ALL), (Nothing, &NONE)] {
+            assert_eq!(key(columns, identity, &[], &["a", "b"], &["a"]), [0, 1]);
+            assert!(key(columns, identity, &[], &[], &["a"]).is_empty());
+            assert_eq!(key(columns, identity, &[], &["renamed"], &["a"]), [0]);
+            assert_eq!(key_of_gone(columns, identity, &["a"]), [0]);
+        }
     }
 }

@@ -45,6 +45,26 @@ async fn pgc_16_the_identity_moves_to_another_index_in_mid_transaction() {
     .await;
 }
 
+/// The key of before has fewer columns, and is no longer unique.
+#[tokio::test]
+async fn pgc_16_the_identity_moves_to_an_index_with_more_columns() {
+    needs!(postgres);
+    run_scenario(14..=18, |_| {
+        Scenario::new(
+            "CREATE TABLE t (a int NOT NULL, b int NOT NULL); CREATE UNIQUE INDEX ia ON t (a); \
+             ALTER TABLE t REPLICA IDENTITY USING INDEX ia",
+            "TABLE t",
+        )
+        .does("INSERT INTO t VALUES (1, 1)", "c t [a=1] > a=1 b=1")
+        .silent(
+            "CREATE UNIQUE INDEX iab ON t (a, b); ALTER TABLE t REPLICA IDENTITY USING INDEX iab; DROP INDEX ia",
+        )
+        .does("INSERT INTO t VALUES (1, 2)", "c t [a=1 b=2] > a=1 b=2")
+        .does("DELETE FROM t WHERE b = 2", "d t [a=1 b=2] a=1 b=2; x t [a=1 b=2]")
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn pgc_17_the_identitys_index_dropped() {
     needs!(postgres);

@@ -265,6 +265,7 @@ impl RelationCache {
                 unique_index: hints.map_or(&[], |hints| {
                     if hints.identity_index.is_empty() { &hints.unique_index } else { &hints.identity_index }
                 }),
+                table_exists: hints.is_some(),
                 last: self.knowledge.keys.get(&wire.oid).map_or(&[], Vec::as_slice),
             },
         );
