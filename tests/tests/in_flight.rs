@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use crabka_connect_postgres::PostgresSourceConfig;
+use crabka_connect_postgres::{PostgresSourceConfig, StreamState};
 use crabka_testkit::{PgServer, StopMode, needs};
 use crabka_tests::{Database, Reader};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 const TABLE: &str = "CREATE TABLE t (id int PRIMARY KEY, v text)";
 
@@ -64,6 +64,34 @@ async fn del_35_an_unread_connection_is_closed_and_the_position_kept() {
     assert_eq!(ids, (1..=5000).collect::<Vec<_>>());
     reader.quiet(Duration::from_millis(300)).await;
     assert_eq!(database.confirmed().await, before);
+    reader.close().await;
+}
+
+#[tokio::test]
+async fn an_sql_connection_that_ended_long_ago_does_not_shorten_how_long_the_queue_may_be_full() {
+    needs!(postgres);
+    let database = Database::new(TABLE).await;
+    let mut config = database.config(&["public.t"]);
+    config.queue_bytes = 64 * 1024;
+    let mut reader = Reader::new(config);
+    reader.started().await;
+    database.run("INSERT INTO t VALUES (0, 'x')").await;
+    reader.take(1).await;
+    let terminate = "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity \
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    assert_eq!(database.sql.query_one(terminate, &[]).await.unwrap().get::<_, i64>(0), 1);
+    sleep(Duration::from_secs(12)).await;
+
+    database.run("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 5000) g").await;
+    let figures = reader.source().figures();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while figures.snapshot().state != StreamState::WaitingForRoom {
+        assert!(Instant::now() < deadline, "{:?}", figures.snapshot().state);
+        sleep(Duration::from_millis(20)).await;
+    }
+    // Past the limit of a server that is stopping.
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(figures.snapshot().state, StreamState::WaitingForRoom);
     reader.close().await;
 }
 

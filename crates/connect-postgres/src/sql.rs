@@ -13,7 +13,7 @@ use crabka_connect::ConnectError;
 use crabka_pgrepl::{Config, Peer};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
@@ -57,8 +57,8 @@ impl Drop for AbortOnDrop {
 pub struct SqlConnection {
     client: Client,
     task: AbortOnDrop,
-    /// Closed once the connection has ended.
-    open: watch::Receiver<()>,
+    /// Closed once the connection has ended, and says since when.
+    open: watch::Receiver<Option<Instant>>,
     peer: Peer,
     version_num: u32,
     /// Milliseconds.
@@ -82,12 +82,12 @@ impl SqlConnection {
             .connect_with(|transport| log_in(config, transport))
             .await
             .map_err(|error| replication_error("connecting to PostgreSQL", error))?;
-        let (held_while_open, open) = watch::channel(());
+        let (held_while_open, open) = watch::channel(None);
         let task = tokio::spawn(async move {
-            let _held = held_while_open;
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "sql connection ended");
             }
+            held_while_open.send_replace(Some(Instant::now()));
         });
         Self::prepare(client, task, open, peer).await
     }
@@ -109,7 +109,7 @@ impl SqlConnection {
     async fn prepare(
         client: Client,
         task: JoinHandle<()>,
-        open: watch::Receiver<()>,
+        open: watch::Receiver<Option<Instant>>,
         peer: Peer,
     ) -> Result<Self, ConnectError> {
         let mut connection = Self {
@@ -141,15 +141,17 @@ impl SqlConnection {
         &self.peer
     }
 
-    /// Waits until the connection has ended, by whichever side. A server that stops ends its ordinary sessions first,
+    /// Waits until the connection has ended, by whichever side, and says since when it has. A server that stops ends its ordinary sessions first,
     /// and those that replicate when everything else is done.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub async fn ended(&self) {
+    pub async fn ended(&self) -> Instant {
         let mut open = self.open.clone();
         while open.changed().await.is_ok() {}
+        let ended_at = *open.borrow();
+        ended_at.unwrap_or_else(Instant::now)
     }
 
     /// `server_version_num`: 150018 is 15.18.

@@ -35,6 +35,7 @@ use self::heartbeat::HeartbeatTimer;
 use self::meter::Meter;
 use self::relations::RelationCache;
 use crate::assemble::{Assembler, Batch};
+use crate::catalog::some_of;
 use crate::classify::replication_error;
 use crate::figures::{SourceFigures, StreamState};
 
@@ -59,6 +60,10 @@ const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the queue may stay full once the ordinary SQL connection has ended: the server is probably stopping, and then
 /// waits for the replication connection alone.
 const FULL_AT_SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
+
+/// A server that is stopping ends its ordinary sessions at the very beginning. When the SQL connection ended longer ago
+/// than this and the stream goes on, it had another reason.
+const SHUTDOWN_BEGAN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a session ended without an error.
 #[derive(Debug)]
@@ -233,7 +238,7 @@ impl Session {
     ) -> Result<Result<mpsc::Permit<'q, Batch>, End>, ConnectError> {
         let mut limit = self.options.unread_limit;
         let mut deadline = Instant::now() + limit;
-        let mut server_may_stop = false;
+        let (mut sql_has_ended, mut server_may_stop) = (false, false);
         loop {
             tokio::select! {
                 biased;
@@ -252,10 +257,13 @@ impl Session {
                 }
                 // 4. A server in fast shutdown ends the ordinary connection first. Its questions to this one are behind
                 //    what is not read.
-                () = self.relations.sql_ended(), if !server_may_stop => {
-                    server_may_stop = true;
-                    limit = limit.min(FULL_AT_SHUTDOWN_LIMIT);
-                    deadline = deadline.min(Instant::now() + limit);
+                ended_at = self.relations.sql_ended(), if !sql_has_ended => {
+                    sql_has_ended = true;
+                    server_may_stop = ended_at.elapsed() < SHUTDOWN_BEGAN_WITHIN;
+                    if server_may_stop {
+                        limit = limit.min(FULL_AT_SHUTDOWN_LIMIT);
+                        deadline = deadline.min(Instant::now() + limit);
+                    }
                 }
                 // 5. The bound on an unread socket.
                 () = tokio::time::sleep_until(deadline) => {
@@ -364,7 +372,7 @@ impl Session {
         }
         let error = error.context(format!(
             "the server cannot write a row behind {behind}, of one of these tables with columns that are longer as text: {}",
-            self.relations.with_columns_longer_as_text().join(", ")
+            some_of(self.relations.with_columns_longer_as_text())
         ));
         if self.options.binary {
             return error.with_fix(

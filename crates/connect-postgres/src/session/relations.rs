@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crabka_connect::ConnectError;
 use crabka_pgrepl::Lsn;
+use tokio::time::Instant;
 
 use crate::catalog::{self, PublicationRow, RelationHints, TableName, TablePattern};
 use crate::figures::{SourceFigures, TableFigures};
@@ -135,9 +136,9 @@ impl RelationCache {
         Ok(())
     }
 
-    /// Waits until the ordinary SQL connection has ended.
-    pub(crate) async fn sql_ended(&self) {
-        self.sql.ended().await;
+    /// Waits until the ordinary SQL connection has ended, and says since when it has.
+    pub(crate) async fn sql_ended(&self) -> Instant {
+        self.sql.ended().await
     }
 
     fn is_listed(&self, name: &TableName) -> bool {
