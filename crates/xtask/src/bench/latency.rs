@@ -67,13 +67,13 @@ pub(super) async fn measure(
     bench: &Bench<'_>,
     options: &Options,
     kafka: &str,
-) -> Result<Vec<Latency>, String> {
-    let mut latencies = Vec::new();
+    latencies: &mut Vec<Latency>,
+) -> Result<(), String> {
     for rate in &options.rates {
         println!("== latency: {rate} transactions/s for {} s", options.latency_seconds);
         latencies.push(at_rate(bench, options, kafka, *rate).await?);
     }
-    Ok(latencies)
+    Ok(())
 }
 
 async fn at_rate(bench: &Bench<'_>, options: &Options, kafka: &str, rate: u32) -> Result<Latency, String> {

@@ -49,13 +49,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let dir = target_dir()?.join("bench");
     std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    let report = runtime.block_on(measure(&options, &worker, &dir))?;
+    let mut report = Report::default();
+    let measured = runtime.block_on(measure(&options, &worker, &dir, &mut report));
+    // What there is by now is told in any case.
     report.print();
     let json = options.json.clone().unwrap_or_else(|| dir.join("report.json"));
     std::fs::write(&json, format!("{:#}\n", report.json()))
         .map_err(|error| format!("{}: {error}", json.display()))?;
     println!("written: {}", json.display());
-    Ok(())
+    measured
 }
 
 /// The benches of single parts, each with its own output.
@@ -71,7 +73,7 @@ fn micro() -> Result<(), String> {
     Ok(())
 }
 
-async fn measure(options: &Options, worker: &Path, dir: &Path) -> Result<Report, String> {
+async fn measure(options: &Options, worker: &Path, dir: &Path, report: &mut Report) -> Result<(), String> {
     let install = PgInstall::find(options.major).map_err(|error| error.to_string())?;
     let broker = if options.needs_kafka() {
         println!("== start kafka");
@@ -87,18 +89,17 @@ async fn measure(options: &Options, worker: &Path, dir: &Path) -> Result<Report,
         set: &options.set,
         dir,
     };
-    let machine = machine::describe(&install, broker.as_ref(), worker);
-    let mut report = Report { machine, ..Report::default() };
+    report.machine = machine::describe(&install, broker.as_ref(), worker);
     if !options.clients.is_empty() {
         warm_up(&bench, options).await?;
         for shape in &options.shapes {
-            report.cases.extend(shape_cases(&bench, options, shape).await?);
+            shape_cases(&bench, options, shape, &mut report.cases).await?;
         }
     }
     if let (Some(broker), false) = (&broker, options.rates.is_empty()) {
-        report.latencies = latency::measure(&bench, options, &broker.bootstrap_servers()).await?;
+        latency::measure(&bench, options, &broker.bootstrap_servers(), &mut report.latencies).await?;
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Beside the server's programs, which may be links into the directory that has them all; else another version's.
@@ -130,17 +131,18 @@ async fn shape_cases(
     bench: &Bench<'_>,
     options: &Options,
     shape: &'static Shape,
-) -> Result<Vec<Case>, String> {
+    all: &mut Vec<Case>,
+) -> Result<(), String> {
     let rows = options.rows(shape);
     println!("== {}: {}, {rows} rows", shape.name, shape.what);
     let backlog = Backlog::make(shape, rows, options.major).await?;
-    let mut cases = Vec::new();
+    let first = all.len();
     for form in &options.forms {
         let message_bytes = if shape.typical { Some(backlog.message_bytes(*form).await?) } else { None };
-        cases.push(Case { shape, form: *form, message_bytes, rounds: Vec::new() });
+        all.push(Case { shape, form: *form, message_bytes, rounds: Vec::new() });
     }
     for round in 0..options.repeats {
-        for case in &mut cases {
+        for case in &mut all[first..] {
             let mut drains: Vec<(Client, _)> = Vec::new();
             for client in &options.clients {
                 let drained = bench.drain(&backlog, *client, case.form).await?;
@@ -158,7 +160,7 @@ async fn shape_cases(
             case.rounds.push(drains);
         }
     }
-    Ok(cases)
+    Ok(())
 }
 
 /// Cargo's: this program lies in `debug` below it.

@@ -65,7 +65,7 @@ CREATE TABLE bench (
     o2 boolean, s1 text, s2 text, s3 text, s4 text, s5 text, s6 text, s7 text, s8 varchar(40), z1 text, z2 int,
     body text)",
         fill: in_thousands!(
-            "INSERT INTO bench SELECT g, g, g % 10, g % 100, g % 1000, -g, g, g * 1000003, -g, g / 7.0, g * 1e10, \
+            "INSERT INTO bench SELECT g, g, g % 10, g % 100, g % 1000, -g, g, g::bigint * 1000003, -g, g / 7.0, g * 1e10, \
              g / 3.0, g::numeric * 1000000007, '2026-01-01'::timestamptz + g * interval '1 second', now(), \
              '2026-01-01'::timestamp - g * interval '1 minute', '2026-01-01'::date + (g % 3650)::int, \
              md5(g::text)::uuid, jsonb_build_object('a', g, 'b', md5(g::text)), g % 2 = 0, g % 3 = 0, \
