@@ -28,7 +28,7 @@ $$;
 ALTER ROLE crabka SET statement_timeout = 0;
 ALTER ROLE crabka SET idle_session_timeout = 0;
 
--- For each captured table, so that its rows can be read when a snapshot or a comparison is wanted:
+-- Streaming needs no right on a table. For each one whose rows the role is to read as well, to compare them:
 --
 --     GRANT USAGE ON SCHEMA public TO crabka;
 --     GRANT SELECT ON public.orders TO crabka;

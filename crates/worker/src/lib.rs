@@ -1,7 +1,7 @@
 //! The `crabka` command: streams PostgreSQL changes into Kafka.
 //!
 //! The only crate that names concrete sources, sinks and checkpoint stores. A verb is a module in `commands`, an
-//! option a declaration in `config`, a sink or store a line in the registry.
+//! option a declaration in `config`, a sink or store an arm in `pipeline`.
 //!
 //! A library beside the binary so that a test can run the very same pipeline and hold it at a named point
 //! ([`run_observed`]); the command itself has no switch for that. It has no other users, and no stable interface.
