@@ -97,37 +97,6 @@ async fn tail_drops_what_a_killed_one_has_left_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tail_leaves_the_publication_of_one_that_streams_from_a_slot_and_has_lost_its_session() {
-    needs!(postgres);
-    let server = PgServer::shared_default().await.unwrap();
-    let database = Database::on(server).await;
-    let slot = format!("of_{}", server.create_database("name").await.unwrap());
-    database.run(&format!("SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")).await;
-    let directory = tempfile::tempdir().unwrap();
-    let arguments =
-        ["tail", &database.url, "--table", "public.orders", "--log-level", "info", "--from-slot", &slot];
-    let (mut first, _) = Running::start(directory.path(), &arguments);
-    first.until_log("streaming");
-    let made = database.publications().await;
-    assert_eq!(made.len(), 1, "{made:?}");
-    let named = "SELECT 'session' FROM pg_stat_activity \
-        WHERE pid = (SELECT split_part(pubname::text, '_', 3)::int FROM pg_publication)";
-    assert_eq!(database.names(named).await.len(), 1);
-    database
-        .run("SELECT pg_terminate_backend(split_part(pubname::text, '_', 3)::int) FROM pg_publication")
-        .await;
-    database.until_gone("the session that made the publication", named).await;
-
-    let (second, _directory) = tail(&database.url);
-    let both = database.publications().await;
-    assert!(both.contains(&made[0]) && both.len() == 2, "{both:?}, the first is {made:?}");
-    second.terminate();
-    first.terminate();
-    assert_eq!(database.publications().await, [""; 0]);
-    database.run(&format!("SELECT pg_drop_replication_slot('{slot}')")).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_second_sigint_leaves_no_half_made_slot() {
     needs!(postgres);
     let server = PgServer::start().await.unwrap();

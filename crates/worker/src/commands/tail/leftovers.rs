@@ -1,5 +1,5 @@
 //! What `tail` makes on a server is named by the session that makes it, so that the next `tail` on the database can tell
-//! what one left behind that was killed: its session is gone, and nobody reads from a slot, or in a session, of that name.
+//! what one left behind that was killed: its session is gone, and nobody reads from a slot of that name.
 
 use crabka_connect::ConnectError;
 use crabka_connect_postgres::SqlConnection;
@@ -12,8 +12,7 @@ pub(crate) const PREFIX: &str = "crabka_tail";
 const NAME: &str = "SELECT format('crabka_tail_%s_%s', pid, (extract(epoch FROM backend_start) * 1000000)::bigint) \
     FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()";
 
-/// Publications with such a name that this role may drop, whose session is gone, that have no slot and no session called
-/// by the name, which everybody sees. The start of
+/// Publications with such a name that this role may drop, whose session is gone and that have no slot. The start of
 /// another role's session may be hidden: then its process id alone says that it lives.
 const LEFT: &str = "SELECT p.pubname::text FROM pg_catalog.pg_publication p, \
     LATERAL regexp_match(p.pubname::text, '^crabka_tail_([0-9]{1,9})_([0-9]{15,17})$') AS made_by \
@@ -21,8 +20,7 @@ const LEFT: &str = "SELECT p.pubname::text FROM pg_catalog.pg_publication p, \
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots s WHERE s.slot_name::text = p.pubname::text) \
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.pid = made_by[1]::int \
         AND (a.backend_start IS NULL \
-            OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = made_by[2]::bigint)) \
-    AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity n WHERE n.application_name = p.pubname::text)";
+            OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = made_by[2]::bigint))";
 
 /// The name of what this session makes.
 pub(super) async fn name_of_this_session(sql: &SqlConnection) -> Result<String, ConnectError> {

@@ -85,10 +85,6 @@ pub(crate) async fn tail(args: TailArgs, global: &Global) -> Result<(), Failure>
     }
     let own_publication = args.publication.is_none();
     if own_publication {
-        if args.from_slot.is_some() {
-            // No slot bears the name: while it streams, the sessions that do keep others from the publication.
-            source.connection = source.connection.with_application_name(&own_name);
-        }
         source.publication = own_name;
         leftovers::remove(&sql).await;
         create_publication(&sql, &source).await?;
