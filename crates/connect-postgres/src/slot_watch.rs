@@ -218,7 +218,9 @@ mod tests {
         while figures.last_look().is_none() {
             tokio::task::yield_now().await;
         }
-        let error = figures.last_look().and_then(|look| look.error.clone()).unwrap();
+        let look = figures.last_look().unwrap();
+        let error = look.error.clone().unwrap();
         assert!(error.contains("no answer within"), "{error}");
+        assert_eq!(look.exists(), None, "nobody knows");
     }
 }

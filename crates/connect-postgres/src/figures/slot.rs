@@ -41,6 +41,12 @@ pub struct SlotLook {
 }
 
 impl SlotLook {
+    /// Whether the slot exists; `None` as long as no look has succeeded.
+    pub fn exists(&self) -> Option<bool> {
+        // A look that succeeds knows the end of the WAL, whatever it finds of the slot.
+        self.wal_end.map(|_| self.row.is_some())
+    }
+
     /// When `safe_wal_size` is used up at the present rate; `None`: never.
     pub fn lost_in(&self) -> Option<Duration> {
         let safe = self.row.as_ref()?.safe_wal_size?.max(0);

@@ -105,7 +105,7 @@ fn slot(look: &SlotLook) -> Value {
         "name": look.slot,
         "read_ms": ms(look.at.elapsed()),
         "error": look.error,
-        "exists": row.is_some(),
+        "exists": look.exists(),
         "active_pid": row.and_then(|row| row.active_pid),
         "restart_lsn": row.and_then(|row| lsn(row.restart_lsn)),
         "confirmed_flush_lsn": row.and_then(|row| lsn(row.confirmed_flush_lsn)),

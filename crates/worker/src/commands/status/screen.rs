@@ -82,8 +82,10 @@ fn of_slot(screen: &mut Screen, slot: &Value) {
     if let Some(error) = slot["error"].as_str() {
         screen.line("slot", format!("{name} cannot be looked at: {error}"));
     }
-    if slot["exists"] == false {
-        return screen.line("slot", format!("{name} does not exist"));
+    match slot["exists"].as_bool() {
+        Some(true) => {}
+        Some(false) => return screen.line("slot", format!("{name} does not exist")),
+        None => return,
     }
     screen.line(
         "slot",

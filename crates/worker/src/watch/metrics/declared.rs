@@ -215,8 +215,8 @@ pub(super) const METRICS: &[Metric] = &[
     })
     .unit("seconds"),
     gauge("slot_exists", "1 when the last look has found the slot.", |view, out| {
-        let slot = view.source.slot.as_ref();
-        out.integer(&[], slot.map(|look| u64::from(look.row.is_some())));
+        let exists = view.source.slot.as_ref().and_then(|look| look.exists());
+        out.integer(&[], exists.map(u64::from));
     }),
     gauge("slot_active", "1 while a session reads the slot.", |view, out| {
         let row = view.source.slot.as_ref().and_then(|look| look.row.as_ref());
