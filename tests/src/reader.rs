@@ -10,6 +10,8 @@ use crabka_connect_postgres::{PostgresSource, PostgresSourceConfig};
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
+use crate::Database;
+
 /// How long something that must come may take.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
 
@@ -75,6 +77,21 @@ impl Reader {
     pub fn new(config: PostgresSourceConfig) -> Self {
         let converter = DebeziumConverter::new(DebeziumOptions::default(), Arc::new(SystemClock)).unwrap();
         Self { source: PostgresSource::new(config).unwrap(), converter, with_heartbeats: false }
+    }
+
+    /// The offset of a run that has read and acknowledged the one change of `sql`, and has ended.
+    pub async fn offset_behind(
+        config: &PostgresSourceConfig,
+        database: &Database,
+        sql: &str,
+    ) -> SourceOffset {
+        let mut reader = Self::new(config.clone());
+        reader.started().await;
+        database.run(sql).await;
+        reader.take(1).await;
+        let offset = reader.acknowledge().await;
+        reader.close().await;
+        offset
     }
 
     /// From a stored offset, or without one.

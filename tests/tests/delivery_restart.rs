@@ -230,12 +230,7 @@ async fn del_09_resume_is_bounded() {
     let server = PgServer::shared_default().await.unwrap();
     let database = Database::on(server, &format!("{TABLE}; CREATE TABLE busy (b text)")).await;
     let config = database.config(&["public.t"]);
-    let mut reader = Reader::new(config.clone());
-    reader.started().await;
-    database.run("INSERT INTO t VALUES (1)").await;
-    reader.take(1).await;
-    let offset = reader.acknowledge().await;
-    reader.close().await;
+    let offset = Reader::offset_behind(&config, &database, "INSERT INTO t VALUES (1)").await;
     let open = server.connect(&database.name).await.unwrap();
     open.batch_execute("BEGIN; INSERT INTO t VALUES (2)").await.unwrap();
     for _ in 0..10 {
@@ -257,12 +252,7 @@ async fn del_10_two_reads_of_the_same_wal_are_not_alike() {
     needs!(postgres);
     let database = Database::new(TABLE).await;
     let config = database.config(&["public.t"]);
-    let mut reader = Reader::new(config.clone());
-    reader.started().await;
-    database.run("INSERT INTO t VALUES (1, 'a')").await;
-    reader.take(1).await;
-    let offset = reader.acknowledge().await;
-    reader.close().await;
+    let offset = Reader::offset_behind(&config, &database, "INSERT INTO t VALUES (1, 'a')").await;
 
     database.run("SELECT pg_logical_emit_message(false, 'm', 'one')").await;
     database.run("CREATE TABLE other (i int); ").await;

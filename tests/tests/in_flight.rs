@@ -135,12 +135,7 @@ async fn changes_of_a_partition_that_was_detached_since_are_delivered() {
                  CREATE TABLE high PARTITION OF root FOR VALUES FROM (100) TO (200)";
     let database = Database::new(setup).await;
     let config = database.config(&["public.root"]);
-    let mut reader = Reader::new(config.clone());
-    reader.started().await;
-    database.run("INSERT INTO root VALUES (1)").await;
-    reader.take(1).await;
-    let offset = reader.acknowledge().await;
-    reader.close().await;
+    let offset = Reader::offset_behind(&config, &database, "INSERT INTO root VALUES (1)").await;
     database.run("INSERT INTO root VALUES (2), (150)").await;
     database.run("ALTER TABLE root DETACH PARTITION low").await;
     database.run("INSERT INTO root VALUES (151)").await;

@@ -72,12 +72,7 @@ async fn del_27_pgc_74_slot_lost_while_the_source_was_stopped() {
         let server = server.await.unwrap();
         let database = Database::on(&server, TABLE).await;
         let config = database.config(&["public.t"]);
-        let mut reader = Reader::new(config.clone());
-        reader.started().await;
-        database.run("INSERT INTO t VALUES (1)").await;
-        reader.take(1).await;
-        let offset = reader.acknowledge().await;
-        reader.close().await;
+        let offset = Reader::offset_behind(&config, &database, "INSERT INTO t VALUES (1)").await;
         database.run("INSERT INTO t VALUES (2)").await;
         lose_slot(&database).await;
 
@@ -104,12 +99,7 @@ async fn del_27_ops_21_slot_lost_because_nobody_used_it() {
         PgServer::builder().major(18).setting("idle_replication_slot_timeout", "1s").start().await.unwrap();
     let database = Database::on(&server, TABLE).await;
     let config = database.config(&["public.t"]);
-    let mut reader = Reader::new(config.clone());
-    reader.started().await;
-    database.run("INSERT INTO t VALUES (1)").await;
-    reader.take(1).await;
-    let offset = reader.acknowledge().await;
-    reader.close().await;
+    let offset = Reader::offset_behind(&config, &database, "INSERT INTO t VALUES (1)").await;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while status_of_slot(&database).await != "lost" {
         assert!(tokio::time::Instant::now() < deadline, "the slot is still kept");
@@ -379,12 +369,7 @@ async fn a_slot_that_goes_between_the_look_and_the_command_is_told_by_what_it_is
     needs!(postgres);
     let database = Database::new(TABLE).await;
     let config = database.config(&["public.t"]);
-    let mut reader = Reader::new(config.clone());
-    reader.started().await;
-    database.run("INSERT INTO t VALUES (1)").await;
-    reader.take(1).await;
-    let offset = reader.acknowledge().await;
-    reader.close().await;
+    let offset = Reader::offset_behind(&config, &database, "INSERT INTO t VALUES (1)").await;
 
     let mut resumed = Reader::new(config.clone());
     let seek = resumed.source().seek(offset.clone());

@@ -35,7 +35,7 @@ async fn init_prints_its_plan_and_a_dry_run_changes_nothing() {
     let again = place.output("init", &["--with", "checkpoint"]);
     assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
     assert!(stdout(&again).contains("nothing to do"), "{}", stdout(&again));
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +93,7 @@ async fn run_streams_into_a_file_and_goes_on_where_it_stopped() {
     assert_eq!(line["topic"], format!("{}.public.orders", database.name));
     assert_eq!(line["value"]["after"], json!({"id": 1, "v": "a"}));
     assert_eq!(line["offset"]["partition"]["slot"], json!(database.name));
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,7 +106,7 @@ async fn ops_25_a_lost_slot_has_its_exit_code() {
     let mut running = place.run(&[]);
     until_ids(&mut running, &place, &[1]);
     running.terminate();
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 
     let mut running = place.run(&[]);
     assert_eq!(running.code(), Some(13), "{}", running.log());
@@ -228,7 +228,7 @@ async fn the_checkpoint_can_be_kept_in_a_table() {
     until_ids(&mut running, &place, &[1]);
     running.terminate();
     assert_eq!(database.count(&format!("crabka_checkpoint WHERE connector = '{}'", database.name)).await, 1);
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,7 +263,7 @@ async fn a_checkpoint_table_in_the_captured_database_does_not_feed_itself() {
         assert!(saves <= 6, "{saves} saves in 4 s with nothing to stream");
         assert_eq!(ids(&place), [1], "nothing but the row, and heartbeats");
         running.terminate();
-        database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+        database.drop_slot().await;
     }
 }
 
@@ -339,7 +339,7 @@ async fn tail_ends_when_it_has_caught_up_and_a_slot_stays_where_it_is() {
         assert_eq!(after, before, "the slot has moved");
     }
     assert_eq!(database.count("pg_publication").await, 1);
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 
     let nothing = output(&["tail", &database.url, "--exit-when-caught-up"]);
     assert_eq!(nothing.status.code(), Some(0), "{}", stderr(&nothing));

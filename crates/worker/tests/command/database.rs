@@ -34,6 +34,11 @@ impl Database {
         self.sql.batch_execute(sql).await.unwrap();
     }
 
+    /// Drops the slot that the configuration's runs have read.
+    pub(crate) async fn drop_slot(&self) {
+        self.run(&format!("SELECT pg_drop_replication_slot('{}')", self.name)).await;
+    }
+
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         self.sql.query_one(&format!("SELECT count(*) FROM {sql}"), &[]).await.unwrap().get(0)
     }

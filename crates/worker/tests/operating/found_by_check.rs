@@ -53,7 +53,7 @@ async fn a_taken_http_address_is_found_and_our_own_run_is_no_fault() {
     assert!(found[0]["message"].as_str().unwrap().contains("a run of this connector"), "{found:?}");
     running.until_log("streaming");
     running.terminate();
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +78,7 @@ async fn a_system_table_is_to_be_removed_and_not_published() {
             "the server refuses that: {others:?}"
         );
     }
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -48,7 +48,7 @@ async fn del_30_a_second_instance_ends_fenced_and_the_first_is_not_disturbed() {
     until_ids(&mut first, &one, &[1, 2]);
     assert_eq!(ids(&other), Vec::<i64>::new());
     first.terminate();
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,7 +69,7 @@ async fn del_30_a_stand_by_takes_over_where_the_first_left_off() {
     database.run("INSERT INTO orders VALUES (3, 'c')").await;
     until_ids(&mut second, &other, &[3]);
     second.terminate();
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,5 +98,5 @@ async fn del_29_our_own_old_connection_is_waited_out() {
     proxy.reset();
     second.until("changes", || ids(&again).contains(&2).then_some(()));
     second.terminate();
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 }

@@ -70,7 +70,7 @@ async fn without_a_worker_the_server_and_the_store_are_asked() {
     assert_eq!(nobody.status.code(), Some(10));
     assert!(stdout(&nobody).contains("no worker answers on 127.0.0.1:1: "), "{}", stdout(&nobody));
     assert!(stdout(&nobody).contains("wal_status reserved"), "{}", stdout(&nobody));
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

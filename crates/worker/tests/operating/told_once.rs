@@ -15,7 +15,7 @@ async fn init_tells_a_warning_once() {
     assert!(output.status.success(), "{}", stderr(&output));
     let text = format!("{}{}", stdout(&output), stderr(&output));
     assert_eq!(text.matches("has no replica identity").count(), 1, "{text}");
-    database.run(&format!("SELECT pg_drop_replication_slot('{}')", database.name)).await;
+    database.drop_slot().await;
 }
 
 #[test]
